@@ -1,0 +1,34 @@
+"""aru: a global deep forecaster that adapts to every series, in closed form, as each observation arrives."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from aru.cell import ARUCell as ARUCell
+    from aru.cell import ARUState as ARUState
+    from aru.forecaster import Forecaster as Forecaster
+    from aru.settings import PAPER as PAPER
+
+__version__ = "0.1.0"
+
+# Loaded on first use: `aru --help` and error handling need neither torch nor pandas.
+_EXPORTS = {
+    "ARUCell": "aru.cell",
+    "ARUState": "aru.cell",
+    "Forecaster": "aru.forecaster",
+    "PAPER": "aru.settings",
+}
+
+__all__ = ["PAPER", "ARUCell", "ARUState", "Forecaster"]
+
+
+def __getattr__(name: str) -> object:
+    if name in _EXPORTS:
+        return getattr(importlib.import_module(_EXPORTS[name]), name)
+    raise AttributeError(f"module 'aru' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_EXPORTS])

@@ -1,0 +1,343 @@
+"""The Adaptive Recurrent Unit: per-series ridge regression as a recurrent cell.
+
+With x = [h, 1] and, for each aging factor alpha_j,
+
+    sxx <- alpha sxx + w x x^T        sxy <- alpha sxy + w x y        sn <- alpha sn + w
+    ss  <- alpha ss  + w (y - m)^2    with m the prediction made BEFORE this update
+
+    theta = (sxx + lambda I)^-1 sxy,  m = theta . x,  a = ss / sn
+
+w is an observation's weight: 1 unless given, 0 for a missing y, which therefore only ages the statistics.
+
+Everything is one rule applied to windows of rows: a window's rows are predicted with theta at its origin, enter the
+statistics row by row, and their residuals are those of the same theta. The paper's cell is the window of one row.
+
+- `absorb` adds the rows of one window, given theta at its origin (streaming).
+- `scan_windows` runs many windows at once: prefix sums of the statistics, then one batched Cholesky (training, replay).
+- `predict`, `update` and `scan` are the paper's per-step interface on top of those two.
+
+Statistics, alphas, ridge and solve are float64 whatever the module's dtype; outputs take h's dtype. A float32
+factorisation fails on long histories with collinear units.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from aru.errors import ConfigError, NumericalError, listing
+
+MIN_RIDGE = 1e-4  # a learned ridge stays above this
+MAX_LEARNED_ALPHA = 1 - 1e-4  # a learned alpha lies inside (0, 1), so it starts at most here
+WINDOWS_AT_ONCE = 128  # the prefix product costs the square of this
+FLOATS_AT_ONCE = 2**24  # statistics of all windows held at once: 128 MiB
+
+
+class ARUState(NamedTuple):
+    """Aged sufficient statistics of each series, for each of J aging factors; zero at birth."""
+
+    sxx: Float[Tensor, "batch J dim dim"]
+    sxy: Float[Tensor, "batch J dim"]
+    sn: Float[Tensor, "batch J"]
+    ss: Float[Tensor, "batch J"]
+
+
+class Windows(NamedTuple):
+    """What `scan_windows` returns: everything known at each window's origin, and the state after the last."""
+
+    mean: Float[Tensor, "batch window lead J"]
+    variance: Float[Tensor, "batch window J"]
+    count: Float[Tensor, "batch window J"]
+    theta: Float[Tensor, "batch window J dim"]
+    failed: Bool[Tensor, " batch"]
+    state: ARUState
+
+
+class _RidgeSolve(torch.autograd.Function):
+    """theta = A^-1 b by Cholesky. Backward is one more solve: g_b = A^-1 g, g_A = -g_b theta^T."""
+
+    @staticmethod
+    def forward(ctx: Any, A: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+        L, info = torch.linalg.cholesky_ex(A)
+        theta = _cholesky_solve(L, b)
+        failed = (info != 0) | ~theta.isfinite().all(-1)
+        # A failed system answers zero, the prediction of an empty state, and passes no gradient on.
+        theta = torch.where(failed.unsqueeze(-1), 0.0, theta)
+        L = torch.where(failed[..., None, None], torch.eye(A.shape[-1], dtype=A.dtype, device=A.device), L)
+        ctx.save_for_backward(L, theta, failed)
+        ctx.mark_non_differentiable(failed)
+        return theta, failed
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, g: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
+        L, theta, failed = ctx.saved_tensors
+        g_b = _cholesky_solve(L, torch.where(failed.unsqueeze(-1), 0.0, g))
+        return -g_b.unsqueeze(-1) * theta.unsqueeze(-2), g_b
+
+
+def _cholesky_solve(L: Tensor, b: Tensor) -> Tensor:
+    # Two triangular solves: torch.cholesky_solve falls back to MAGMA on CUDA and cannot be captured in a graph.
+    half = torch.linalg.solve_triangular(L, b.unsqueeze(-1), upper=False)
+    return torch.linalg.solve_triangular(L.mT, half, upper=True).squeeze(-1)
+
+
+def solve_ridge(
+    sxx: Float[Tensor, "*batch J dim dim"], sxy: Float[Tensor, "*batch J dim"], ridge: Float[Tensor, " J"]
+) -> tuple[Float[Tensor, "*batch J dim"], Bool[Tensor, "*batch J"]]:
+    """theta = (sxx + lambda I)^-1 sxy, and which systems could not be solved (theta is zero there)."""
+    eye = torch.eye(sxx.shape[-1], dtype=sxx.dtype, device=sxx.device)
+    theta, failed = _RidgeSolve.apply(sxx + ridge[:, None, None] * eye, sxy)
+    return theta, failed
+
+
+def local_variance(state_ss: Tensor, state_sn: Tensor) -> Tensor:
+    """a = ss / sn, and 0 for an empty state, also when sn has underflowed."""
+    empty = state_sn <= torch.finfo(state_sn.dtype).tiny
+    return torch.where(empty, 0.0, state_ss / torch.where(empty, 1.0, state_sn))
+
+
+class ARUCell(nn.Module):
+    """Closed-form local regression with constant-size state. See the module's docstring for the equations."""
+
+    def __init__(
+        self,
+        input_size: int,
+        alphas: Sequence[float] = (1.0,),
+        ridge: float | Sequence[float] = 1.0,
+        learn_ridge: bool = False,
+        learn_alphas: bool = False,
+        stop_gradient: bool = False,
+    ) -> None:
+        super().__init__()
+        ridges = [float(ridge)] * len(alphas) if isinstance(ridge, (int, float)) else [float(r) for r in ridge]
+        if input_size < 1:
+            raise ConfigError(f"input_size must be at least 1, got {input_size}.")
+        if not alphas or not all(0 < a <= 1 for a in alphas):
+            raise ConfigError(f"alphas must be one or more numbers in (0, 1], got {tuple(alphas)}.")
+        if len(ridges) != len(alphas) or not all(r > 0 and math.isfinite(r) for r in ridges):
+            raise ConfigError(f"ridge must be positive, one number or one per alpha, got {ridge}.")
+        self.input_size = input_size
+        self.stop_gradient = stop_gradient
+        log_ridge = torch.tensor(ridges, dtype=torch.float64).log()
+        self.learn_ridge = learn_ridge
+        if learn_ridge:
+            self.log_ridge = nn.Parameter(log_ridge)
+        else:
+            self.register_buffer("log_ridge", log_ridge)
+        self.learn_alphas = learn_alphas
+        alpha = torch.tensor([float(a) for a in alphas], dtype=torch.float64)
+        if learn_alphas:
+            self.raw_alpha = nn.Parameter(alpha.clamp(max=MAX_LEARNED_ALPHA).logit())
+        else:
+            self.register_buffer("raw_alpha", alpha)
+
+    @property
+    def alphas(self) -> Float[Tensor, " J"]:
+        """Aging factors in (0, 1]."""
+        return self.raw_alpha.sigmoid() if self.learn_alphas else self.raw_alpha
+
+    @property
+    def ridge(self) -> Float[Tensor, " J"]:
+        """lambda > 0, by construction."""
+        ridge = self.log_ridge.exp()
+        return ridge.clamp(min=MIN_RIDGE) if self.learn_ridge else ridge
+
+    def init_state(self, batch_size: int) -> ARUState:
+        """The state of series that have seen nothing: all zero."""
+        J, dim, device = len(self.raw_alpha), self.input_size + 1, self.raw_alpha.device
+        shapes = (J, dim, dim), (J, dim), (J,), (J,)
+        return ARUState(*(torch.zeros(batch_size, *s, dtype=torch.float64, device=device) for s in shapes))
+
+    def solve(self, state: ARUState) -> tuple[Float[Tensor, "batch J dim"], Bool[Tensor, " batch"]]:
+        """theta of each series, and which series could not be solved (their theta is zero)."""
+        theta, failed = solve_ridge(state.sxx, state.sxy, self.ridge)
+        return theta, failed.any(-1)
+
+    def predict(
+        self, state: ARUState, h: Float[Tensor, "batch *lead dim"]
+    ) -> tuple[Float[Tensor, "batch *lead J"], Float[Tensor, "batch *lead J"]]:
+        """Local mean m = theta . x and variance a = ss / sn. An empty state answers 0 and 0."""
+        theta, failed = self.solve(state)
+        _raise_failed(failed)
+        leads = h if h.ndim == 3 else h.unsqueeze(1)
+        mean = _with_one(leads) @ theta.mT
+        variance = local_variance(state.ss, state.sn).unsqueeze(1).expand_as(mean)
+        shape = (*h.shape[:-1], mean.shape[-1])
+        return mean.reshape(shape).to(h.dtype), variance.reshape(shape).to(h.dtype)
+
+    def update(
+        self,
+        state: ARUState,
+        h: Float[Tensor, "batch dim"],
+        y: Float[Tensor, " batch"],
+        mask: Bool[Tensor, " batch"] | None = None,
+        weight: Float[Tensor, " batch"] | None = None,
+    ) -> ARUState:
+        """One step of the equations. Where `mask` is false y may be NaN, and the statistics only age."""
+        theta, failed = self.solve(state)
+        _raise_failed(failed)
+        column = [None if v is None else v.unsqueeze(1) for v in (mask, weight)]
+        return self.absorb(state, theta, h.unsqueeze(1), y.unsqueeze(1), *column)
+
+    def scan(
+        self,
+        state: ARUState,
+        h: Float[Tensor, "batch time dim"],
+        y: Float[Tensor, "batch time"],
+        mask: Bool[Tensor, "batch time"] | None = None,
+        weight: Float[Tensor, "batch time"] | None = None,
+    ) -> tuple[Float[Tensor, "batch time J"], Float[Tensor, "batch time J"], ARUState]:
+        """`predict` then `update` for every step of a sequence, in parallel: predictions made before each update."""
+        column = [None if v is None else v.unsqueeze(2) for v in (mask, weight)]
+        out = self.scan_windows(state, h.unsqueeze(2), y.unsqueeze(2), *column)
+        _raise_failed(out.failed)
+        return out.mean.squeeze(2), out.variance, out.state
+
+    def absorb(
+        self,
+        state: ARUState,
+        theta: Float[Tensor, "batch J dim"],
+        h: Float[Tensor, "batch step size"],
+        y: Float[Tensor, "batch step"],
+        mask: Bool[Tensor, "batch step"] | None = None,
+        weight: Float[Tensor, "batch step"] | None = None,
+        steps: Int[Tensor, " batch"] | None = None,
+    ) -> ARUState:
+        """Add the rows of one window whose origin had `theta`.
+
+        Only the first `steps` rows of a series exist (all, if not given); rows after them leave the state as it is.
+        """
+        x, y, w = self._rows(h, y, mask, weight)
+        if steps is None:
+            steps = torch.full((h.shape[0],), h.shape[1], device=h.device)
+        aged = _aged_weights(self.alphas, w, steps)
+        residual = y.unsqueeze(1) - theta @ x.mT
+        new = _contribution(x, y, aged, residual)
+        kept = self.alphas ** steps.unsqueeze(1)
+        return ARUState(*(kept.reshape(kept.shape + (1,) * (o.ndim - 2)) * o + n for o, n in zip(state, new, strict=True)))
+
+    def scan_windows(
+        self,
+        state: ARUState,
+        h: Float[Tensor, "batch window lead size"],
+        y: Float[Tensor, "batch window step"],
+        mask: Bool[Tensor, "batch window step"] | None = None,
+        weight: Float[Tensor, "batch window step"] | None = None,
+        steps: Int[Tensor, "batch window"] | None = None,
+    ) -> Windows:
+        """Run consecutive windows: predict every lead of each, then absorb its first rows (`step` <= `lead`).
+
+        `steps` says how many rows of each window exist, as in `absorb`. Long sequences go block by block, so that
+        memory for the statistics stays bounded whatever the length.
+        """
+        batch, J, dim = state.sxy.shape
+        at_once = max(1, min(WINDOWS_AT_ONCE, FLOATS_AT_ONCE // max(1, batch * J * dim * dim)))
+        blocks = []
+        for lo in range(0, h.shape[1], at_once):
+            part = slice(lo, lo + at_once)
+            inputs = [None if v is None else v[:, part] for v in (mask, weight, steps)]
+            blocks.append(self._scan_block(state, h[:, part], y[:, part], *inputs))
+            state = blocks[-1].state
+        if len(blocks) == 1:
+            return blocks[0]
+        mean, variance, count, theta = (torch.cat([b[i] for b in blocks], 1) for i in range(4))
+        failed = torch.stack([b.failed for b in blocks]).any(0)
+        return Windows(mean, variance, count, theta, failed, state)
+
+    def _scan_block(
+        self,
+        state: ARUState,
+        h: Tensor,
+        y: Tensor,
+        mask: Tensor | None,
+        weight: Tensor | None,
+        steps: Tensor | None,
+    ) -> Windows:
+        (B, W, S), J = y.shape, len(self.raw_alpha)
+        x_all = _with_one(h)
+        x, y, w = self._rows(h[:, :, :S], y, mask, weight)
+        if steps is None:
+            steps = torch.full((1, W), S, device=h.device)
+        alphas = self.alphas
+        aged = _aged_weights(alphas, w, steps)  # (B, W, J, S)
+
+        # seen[w] rows precede origin w. Statistics at origin w:
+        #   sum over windows v < w of alpha^(seen[w] - seen[v+1]) contribution[v]  +  alpha^seen[w] state
+        seen = torch.cat([torch.zeros_like(steps[:, :1]), steps.cumsum(1)], 1)  # (1 or B, W + 1)
+        gap = seen[:, :, None] - seen[:, None, 1:]
+        before = torch.ones(W + 1, W, dtype=torch.bool, device=h.device).tril(-1)
+        decay = torch.where(before, alphas[:, None, None] ** gap.clamp(min=0).unsqueeze(1), 0.0)  # (., J, W + 1, W)
+        start = alphas[:, None] ** seen.unsqueeze(1)  # (., J, W + 1)
+
+        def prefix(initial: Tensor, contribution: Tensor) -> Tensor:
+            """From (B, J, *) and (B, W, J, *) to the statistics at each origin and after the last: (B, J, W + 1, *)."""
+            flat = contribution.reshape(B, W, J, -1).transpose(1, 2)
+            carried = start.unsqueeze(-1) * initial.reshape(B, J, 1, -1)
+            return (decay @ flat + carried).reshape(B, J, W + 1, *initial.shape[2:])
+
+        z = torch.cat([x, y.unsqueeze(-1)], -1)
+        products = (aged.unsqueeze(-1) * x.unsqueeze(2)).mT @ z.unsqueeze(2)  # (B, W, J, dim, dim + 1)
+        sxx = prefix(state.sxx, products[..., :-1])
+        sxy = prefix(state.sxy, products[..., -1])
+        sn = prefix(state.sn, aged.sum(-1))
+
+        theta, failed = solve_ridge(sxx[:, :, :-1].transpose(1, 2), sxy[:, :, :-1].transpose(1, 2), self.ridge)
+        if self.stop_gradient:
+            theta = theta.detach()
+        mean = x_all @ theta.mT  # (B, W, lead, J)
+        residual = y.unsqueeze(2) - mean[:, :, :S].mT
+        ss = prefix(state.ss, (aged * residual.square()).sum(-1))
+        variance = local_variance(ss[:, :, :-1], sn[:, :, :-1]).transpose(1, 2)
+        if self.stop_gradient:
+            variance = variance.detach()
+        final = ARUState(*(s[:, :, -1] for s in (sxx, sxy, sn, ss)))
+        count = sn[:, :, :-1].transpose(1, 2)
+        return Windows(mean.to(h.dtype), variance.to(h.dtype), count, theta, failed.any(-1).any(-1), final)
+
+    def _rows(
+        self, h: Tensor, y: Tensor, mask: Tensor | None, weight: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """x, y and weight in float64, a missing y being 0 with weight 0."""
+        w = torch.ones_like(y, dtype=torch.float64) if weight is None else weight.double()
+        y = y.double()
+        if mask is not None:
+            y, w = torch.where(mask, y, 0.0), torch.where(mask, w, 0.0)
+        return _with_one(h), y, w
+
+
+def _with_one(h: Tensor) -> Tensor:
+    """x = [h, 1] in float64."""
+    return nn.functional.pad(h.double(), (0, 1), value=1.0)
+
+
+def _aged_weights(alphas: Tensor, w: Tensor, steps: Tensor) -> Tensor:
+    """(*, S) weights and (*) row counts -> (*, J, S): the weight of each row as seen from its window's end."""
+    left = steps.unsqueeze(-1) - 1 - torch.arange(w.shape[-1], device=w.device)
+    factor = alphas[:, None] ** left.clamp(min=0).unsqueeze(-2)
+    return torch.where((left >= 0).unsqueeze(-2), factor * w.unsqueeze(-2), 0.0)
+
+
+def _contribution(x: Tensor, y: Tensor, aged: Tensor, residual: Tensor) -> ARUState:
+    """What the rows of one window add: x (B, S, dim), y (B, S), aged and residual (B, J, S)."""
+    wx = aged.unsqueeze(-1) * x.unsqueeze(1)
+    return ARUState(
+        sxx=wx.mT @ x.unsqueeze(1),
+        sxy=(wx * y[:, None, :, None]).sum(2),
+        sn=aged.sum(-1),
+        ss=(aged * residual.square()).sum(-1),
+    )
+
+
+def _raise_failed(failed: Tensor) -> None:
+    if failed.any():
+        rows = failed.nonzero().flatten().tolist()
+        raise NumericalError(
+            f"The ridge system of batch rows {listing(rows)} could not be solved: its statistics are not finite or "
+            "not positive definite. Check h, y and weight of these rows for infinite or enormous values."
+        )

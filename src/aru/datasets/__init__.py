@@ -1,0 +1,1 @@
+"""Ready-made panels: one loader per dataset, each giving long frames that `Forecaster` takes as they are."""

@@ -1,0 +1,179 @@
+"""Output distributions, and the map between the network's scaled target z and the user's y.
+
+A network emits two numbers a step, mu and a raw spread. y lives on the scale z = f(y / s), with s the causal scale at
+the forecast's origin and f the target transform. Medians and quantiles map exactly through f; means by quadrature.
+"""
+
+from __future__ import annotations
+
+import abc
+import functools
+import math
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import softplus
+
+MIN_SIGMA = 1e-3
+STUDENT_DF = 4.0  # heavy tails, finite variance, and a quantile function in closed form
+QUADRATURE_TAIL = 5e-4  # probability left out at each end: the mean of sinh or exp of a Student-t does not exist
+QUADRATURE_NODES = 64
+
+
+class Params(NamedTuple):
+    """Location and spread in units of z."""
+
+    mu: Float[Tensor, "*shape"]
+    sigma: Float[Tensor, "*shape"]
+
+
+class Distribution(abc.ABC):
+    """A location-spread family. Subclasses are final."""
+
+    def params(self, mu: Tensor, raw: Tensor) -> Params:
+        """From the network's two outputs to valid parameters."""
+        return Params(mu, softplus(raw) + MIN_SIGMA)
+
+    def spread(self, params: Params, scale: Tensor) -> Tensor:
+        """Typical size of a residual z - mu, for robust weights."""
+        return params.sigma
+
+    @abc.abstractmethod
+    def nll(self, params: Params, z: Tensor, scale: Tensor) -> Tensor:
+        """Negative log likelihood of each z."""
+
+    @abc.abstractmethod
+    def quantile(self, params: Params, q: float, scale: Tensor) -> Tensor:
+        """Quantile of z."""
+
+    def mean(self, params: Params, scale: Tensor) -> Tensor:
+        """Mean of z."""
+        return params.mu
+
+
+class Gaussian(Distribution):
+    """The paper's choice."""
+
+    def nll(self, params: Params, z: Tensor, scale: Tensor) -> Tensor:
+        """-log N(z; mu, sigma)."""
+        r = (z - params.mu) / params.sigma
+        return 0.5 * r.square() + params.sigma.log() + 0.5 * math.log(2 * math.pi)
+
+    def quantile(self, params: Params, q: float, scale: Tensor) -> Tensor:
+        """mu + sigma Phi^-1(q)."""
+        return params.mu + params.sigma * math.sqrt(2) * float(torch.erfinv(torch.tensor(2 * q - 1, dtype=torch.float64)))
+
+
+class StudentT(Distribution):
+    """Four degrees of freedom: robust, and everything in closed form."""
+
+    def nll(self, params: Params, z: Tensor, scale: Tensor) -> Tensor:
+        """-log t_4((z - mu) / sigma) / sigma."""
+        r2 = ((z - params.mu) / params.sigma).square()
+        return 2.5 * torch.log1p(r2 / STUDENT_DF) + params.sigma.log() - math.log(3 / 8)
+
+    def quantile(self, params: Params, q: float, scale: Tensor) -> Tensor:
+        """Closed form for four degrees of freedom (Shaw, 2006)."""
+        return params.mu + params.sigma * student_quantile(q)
+
+
+class NegativeBinomial(Distribution):
+    """Counts with mean s mu and variance mean + sigma mean^2."""
+
+    def params(self, mu: Tensor, raw: Tensor) -> Params:
+        """mu is made positive by (mu + sqrt(mu^2 + c)) / 2: the identity but for small and negative values."""
+        return Params(0.5 * (mu + (mu.square() + 0.01).sqrt()), softplus(raw) + MIN_SIGMA)
+
+    def spread(self, params: Params, scale: Tensor) -> Tensor:
+        """Standard deviation in units of z."""
+        return (params.mu / scale + params.sigma * params.mu.square()).sqrt().to(params.mu.dtype)
+
+    def nll(self, params: Params, z: Tensor, scale: Tensor) -> Tensor:
+        """-log NB(y) with size r = 1 / sigma and mean m."""
+        y, m, r = (z * scale).round(), params.mu * scale, 1 / params.sigma
+        log_choose = torch.lgamma(y + r) - torch.lgamma(r) - torch.lgamma(y + 1)
+        return -(log_choose + r * (r.log() - (r + m).log()) + y * (m.log() - (r + m).log())).to(params.mu.dtype)
+
+    def quantile(self, params: Params, q: float, scale: Tensor) -> Tensor:
+        """Smallest count whose distribution function reaches q."""
+        from scipy.stats import nbinom  # slow to import, and only counts need it
+
+        m, r = (params.mu * scale).double().cpu().numpy(), (1 / params.sigma).double().cpu().numpy()
+        counts = torch.from_numpy(np.asarray(nbinom.ppf(q, r, r / (r + m)), dtype=np.float64))
+        return counts.to(params.mu.device) / scale
+
+
+DISTRIBUTIONS: Mapping[str, Distribution] = MappingProxyType(
+    {"gaussian": Gaussian(), "student-t": StudentT(), "negative-binomial": NegativeBinomial()}
+)
+
+
+def student_quantile(q: float) -> float:
+    """Quantile of Student's t with four degrees of freedom."""
+    if q == 0.5:
+        return 0.0
+    a = math.sqrt(4 * q * (1 - q))
+    return math.copysign(2 * math.sqrt(math.cos(math.acos(a) / 3) / a - 1), q - 0.5)
+
+
+def transform(name: str | None, ratio: Tensor) -> Tensor:
+    """z = f(y / s)."""
+    if name is None:
+        return ratio
+    return ratio.clamp(min=0).log1p() if name == "log1p" else ratio.asinh()
+
+
+def inverse_transform(name: str | None, z: Tensor) -> Tensor:
+    """y / s = f^-1(z)."""
+    if name is None:
+        return z
+    return z.expm1() if name == "log1p" else z.sinh()
+
+
+@functools.cache
+def _quadrature() -> tuple[list[float], list[float]]:
+    """Probabilities and weights of a Gauss-Legendre rule over the body of a distribution."""
+    nodes, weights = np.polynomial.legendre.leggauss(QUADRATURE_NODES)
+    u = QUADRATURE_TAIL + (1 - 2 * QUADRATURE_TAIL) * (nodes + 1) / 2
+    return u.tolist(), (weights / 2).tolist()
+
+
+class Predictive(NamedTuple):
+    """Forecast distribution of y: a distribution of z, its scale and the target transform."""
+
+    family: Distribution
+    params: Params
+    scale: Tensor
+    transform: str | None
+    nonnegative: bool
+
+    def quantile(self, q: float) -> Tensor:
+        """Quantile of y. Values that y cannot take are cut off: the quantiles of max(y, 0)."""
+        y = self.scale * inverse_transform(self.transform, self.family.quantile(self._double, q, self.scale))
+        return y.clamp(min=0) if self.nonnegative else y
+
+    def mean(self) -> Tensor:
+        """Mean of y."""
+        if self.transform is None:
+            y = self.scale * self.family.mean(self._double, self.scale)
+        else:
+            nodes, weights = _quadrature()
+            y = sum(  # type: ignore[assignment]
+                w * self.scale * inverse_transform(self.transform, self.family.quantile(self._double, u, self.scale))
+                for u, w in zip(nodes, weights, strict=True)
+            )
+        return y.clamp(min=0) if self.nonnegative else y
+
+    @property
+    def _double(self) -> Params:
+        return Params(*(p.double() for p in self.params))
+
+
+def student_weight(residual: Tensor) -> Any:
+    """Weight of a standardised residual in a Student-t fit: (nu + 1) / (nu + r^2)."""
+    return (STUDENT_DF + 1) / (STUDENT_DF + residual.square())

@@ -1,0 +1,259 @@
+"""Update and forecast: the one implementation behind library, command line, backtest and every other surface.
+
+An engine is a trained model (or an ensemble of them) with its schema. It holds no series: states come in and go out.
+Work is batched over series and windows; series with similar numbers of new rows go together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from aru.distributions import Predictive
+from aru.models.base import Model
+from aru.schema import Rows, Schema, Static
+from aru.settings import Settings
+from aru.state import SeriesState, put, take, tree_map
+from aru.windows import Block
+
+SERIES_AT_ONCE = 2**14  # in one network pass, which bounds memory
+WINDOWS_AT_ONCE = 2**14  # of all series together, when history is replayed
+
+
+class Forecast(NamedTuple):
+    """Forecasts of (series, h) in the user's units."""
+
+    mean: Tensor
+    quantiles: Tensor  # (quantile, series, h)
+    failed: Tensor  # (series,) bool: the local solve failed and the global forecast stands in, or is not finite
+
+
+class Ragged(NamedTuple):
+    """Encoded rows and whose they are: series i owns rows starts[i] : starts[i] + lengths[i]."""
+
+    rows: Rows
+    starts: Tensor
+    lengths: Tensor
+    skipped: Tensor  # (row,) int64: unobserved steps left out just before a row
+
+
+class Engine:
+    """Trained networks with their schema, ready to take in observations and to forecast."""
+
+    def __init__(self, settings: Settings, schema: Schema, models: Sequence[Model], device: torch.device) -> None:
+        self.settings = settings
+        self.schema = schema
+        self.device = device
+        self.models = [model.to(device).eval() for model in models]
+        self.max_gap = schema.history + settings.window_stride  # a longer gap cannot be told from this one
+
+    def empty(self, static: Static) -> SeriesState:
+        """States of series that have seen nothing."""
+        n, E, M = len(static.numbers), self.schema.input_size, self.schema.history
+        schema, device = self.schema, self.device
+
+        def zeros(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
+            return torch.zeros(n, *shape, dtype=dtype, device=device)
+
+        calendar = len(schema.calendar)
+        return SeriesState(
+            last=zeros(dtype=torch.int64),
+            steps=zeros(dtype=torch.int64) - 1,
+            total=zeros(),
+            count=zeros(),
+            y=zeros(M),
+            observed=zeros(M, dtype=torch.bool),
+            ds=zeros(E, dtype=torch.int64),
+            futr=zeros(E, 2 * len(schema.futr[0]), dtype=torch.float32),
+            futr_cat=zeros(E, len(schema.futr[1]) + calendar, dtype=torch.int32),
+            hist=zeros(E, 2 * len(schema.hist[0]), dtype=torch.float32),
+            hist_cat=zeros(E, len(schema.hist[1]), dtype=torch.int32),
+            static=static.numbers.to(device),
+            static_cat=static.categories.to(device=device, dtype=torch.int32),
+            members=tuple(model.init_state(n) for model in self.models),
+        )
+
+    @torch.no_grad()
+    def advance(self, state: SeriesState, data: Ragged, adapt: bool = True) -> SeriesState:
+        """Take in new rows of each series. A series without rows stays as it is.
+
+        With `adapt` false only contexts move on; what the models learned about a series is left alone.
+        """
+        data = Ragged(Rows._make(v.to(self.device) for v in data.rows), *(v.to(self.device) for v in data[1:]))
+        for part in _segments(data):
+            jump = torch.where(part.lengths > 0, _first(part), 0)
+            if jump.any():
+                state = self._jump(state, jump, adapt)
+            for index in _groups(part.lengths, SERIES_AT_ONCE):
+                state = put(state, index, self._advance_group(take(state, index), part, index, adapt))
+        return state
+
+    @torch.no_grad()
+    def forecast(self, state: SeriesState, future: Rows, quantiles: Sequence[float]) -> Forecast:
+        """Forecast the next h steps of every series; `future` holds h rows for each, one series after the other."""
+        n, h = len(state.last), self.settings.h
+        future = Rows._make(v.to(self.device).unflatten(0, (n, h)) for v in future)
+        parts = []
+        for lo in range(0, max(n, 1), SERIES_AT_ONCE):
+            part = slice(lo, lo + SERIES_AT_ONCE)
+            here = tree_map(lambda v, part=part: v[part], state)
+            parts.append(self._forecast_part(here, Rows._make(v[part] for v in future), quantiles))
+        return Forecast(
+            torch.cat([p.mean for p in parts]),
+            torch.cat([p.quantiles for p in parts], 1),
+            torch.cat([p.failed for p in parts]),
+        )
+
+    def _forecast_part(self, state: SeriesState, future: Rows, quantiles: Sequence[float]) -> Forecast:
+        block = self._block(state, future)
+        means, values, failures = [], [], []
+        for model, member in zip(self.models, state.members, strict=True):
+            out = model.forecast(member, block)
+            dist = Predictive(model.family, out.params, out.scale, self.settings.transform, self.schema.nonnegative)
+            means.append(dist.mean())
+            values.append(torch.stack([dist.quantile(q) for q in quantiles]))
+            failures.append(out.failed)
+        # An ensemble's quantiles are the averages of its members' quantiles.
+        mean, quantile = torch.stack(means).mean(0), torch.stack(values).mean(0)
+        failed = torch.stack(failures).any(0) | ~mean.isfinite().all(1)
+        return Forecast(mean.cpu(), quantile.cpu(), failed.cpu())
+
+    def _advance_group(self, state: SeriesState, data: Ragged, index: Tensor, adapt: bool) -> SeriesState:
+        lengths = data.lengths[index]
+        chunk = self.settings.window_stride * max(1, min(64, WINDOWS_AT_ONCE // len(index)))
+        for lo in range(0, int(lengths.max()), chunk):
+            steps = (lengths - lo).clamp(0, chunk)
+            rows = _gather(data.rows, data.starts[index] + lo, steps)
+            if bool((steps == 0).any()):  # the short ones of the group are done
+                live = (steps > 0).nonzero().squeeze(-1)
+                new = self._step(take(state, live), Rows._make(v[live] for v in rows), steps[live], adapt)
+                state = put(state, live, new)
+            else:
+                state = self._step(state, rows, steps, adapt)
+        return state
+
+    def _step(self, state: SeriesState, rows: Rows, steps: Tensor, adapt: bool) -> SeriesState:
+        """Take in the first `steps` of (series, row) rows of every series."""
+        block = self._block(state, rows)
+        members = state.members
+        if adapt:
+            position = state.steps % self.settings.window_stride
+            members = tuple(
+                model.update(member, block, position, steps)
+                for model, member in zip(self.models, members, strict=True)
+            )
+        new = torch.arange(rows.y.shape[1], device=steps.device) < steps[:, None]
+        seen = rows.observed & new
+
+        def tail(old: Tensor, values: Tensor) -> Tensor:
+            """The latest rows: as many as the state keeps."""
+            both = torch.cat([old, values.to(old.dtype)], 1)
+            at = steps[:, None] + torch.arange(old.shape[1], device=steps.device)
+            return both[torch.arange(len(at), device=steps.device)[:, None], at]
+
+        ds = tail(state.ds, rows.ds)
+        return SeriesState(
+            last=ds[:, -1],
+            steps=state.steps + steps,
+            total=state.total + torch.where(seen, rows.y.abs(), 0.0).sum(1),
+            count=state.count + seen.sum(1),
+            y=tail(state.y, rows.y),
+            observed=tail(state.observed, rows.observed),
+            ds=ds,
+            futr=tail(state.futr, rows.futr),
+            futr_cat=tail(state.futr_cat, rows.futr_cat),
+            hist=tail(state.hist, rows.hist),
+            hist_cat=tail(state.hist_cat, rows.hist_cat),
+            static=state.static,
+            static_cat=state.static_cat,
+            members=members,
+        )
+
+    def _block(self, state: SeriesState, rows: Rows) -> Block:
+        """Context of each series followed by (series, row) rows."""
+        E, M = self.schema.input_size, self.schema.history
+        y = torch.cat([state.y, rows.y], 1)
+        observed = torch.cat([state.observed, rows.observed], 1)
+        n = rows.y.shape[1]
+        lag = [y[:, M - E - back : M + n - back] for back in self.schema.lags]
+        lag_observed = [observed[:, M - E - back : M + n - back] for back in self.schema.lags]
+        none = (*rows.y.shape[:1], E + n, 0)
+        return Block(
+            y=y[:, M - E :],
+            observed=observed[:, M - E :],
+            lag=torch.stack(lag, -1) if lag else y.new_zeros(none),
+            lag_observed=torch.stack(lag_observed, -1) if lag else observed.new_zeros(none),
+            futr=torch.cat([state.futr, rows.futr], 1),
+            futr_cat=torch.cat([state.futr_cat.long(), rows.futr_cat], 1),
+            hist=torch.cat([state.hist, rows.hist], 1),
+            hist_cat=torch.cat([state.hist_cat.long(), rows.hist_cat], 1),
+            static=state.static,
+            static_cat=state.static_cat.long(),
+            total=state.total,
+            count=state.count,
+        )
+
+    def select(self, state: SeriesState, index: Tensor) -> SeriesState:
+        """The states of some series."""
+        return take(state, index.to(self.device))
+
+    def _jump(self, state: SeriesState, steps: Tensor, adapt: bool) -> SeriesState:
+        """Let steps pass that no later forecast can see."""
+        members = state.members
+        if adapt:
+            members = tuple(m.age(s, steps) for m, s in zip(self.models, members, strict=True))
+        return state._replace(steps=state.steps + steps, members=members)
+
+def _gather(rows: Rows, starts: Tensor, lengths: Tensor) -> Rows:
+    """(series, row) rows, left-aligned; rows past a series' end are zero and unobserved."""
+    n = int(lengths.max())
+    at = torch.arange(n, device=starts.device)
+    inside = at < lengths[:, None]
+    index = torch.where(inside, starts[:, None] + at, 0)
+
+    def pick(v: Tensor) -> Tensor:
+        mask = inside.reshape(*inside.shape, *(1,) * (v.ndim - 1))
+        return torch.where(mask, v[index], torch.zeros((), dtype=v.dtype, device=v.device))
+
+    return Rows._make(pick(v) for v in rows)
+
+
+def _groups(lengths: Tensor, at_most: int) -> list[Tensor]:
+    """Indices of series with rows, grouped by the power of two of their number of rows."""
+    count = lengths.cpu().numpy()
+    order = np.log2(np.maximum(count, 1)).astype(int)
+    groups = []
+    for power in np.unique(order[count > 0]):
+        index = np.flatnonzero((order == power) & (count > 0))
+        groups += [torch.from_numpy(index[i : i + at_most]).to(lengths.device) for i in range(0, len(index), at_most)]
+    return groups
+
+
+def _first(data: Ragged) -> Tensor:
+    """Steps skipped before the first row of each series."""
+    if len(data.skipped) == 0:
+        return torch.zeros_like(data.lengths)
+    return data.skipped[data.starts.clamp(max=len(data.skipped) - 1)]
+
+
+def _segments(data: Ragged) -> list[Ragged]:
+    """Cut the rows of each series where steps were skipped: segment i of every series, for i = 0, 1, ..."""
+    if not data.skipped.any():
+        return [data]
+    cuts = data.skipped.nonzero().squeeze(-1).cpu().numpy()
+    starts, lengths = data.starts.cpu().numpy(), data.lengths.cpu().numpy()
+    owner = np.searchsorted(starts, cuts, side="right") - 1
+    inside = cuts > starts[owner]
+    bounds = [np.concatenate([[s], cuts[inside & (owner == i)], [s + n]]) for i, (s, n) in enumerate(zip(starts, lengths, strict=True))]
+    rounds = max(len(b) for b in bounds) - 1
+    out = []
+    for r in range(rounds):
+        begin = np.array([b[r] if r < len(b) - 1 else b[-1] for b in bounds])
+        end = np.array([b[r + 1] if r < len(b) - 1 else b[-1] for b in bounds])
+        part = torch.from_numpy(begin).to(data.starts.device), torch.from_numpy(end - begin).to(data.starts.device)
+        out.append(Ragged(data.rows, *part, data.skipped))
+    return out

@@ -1,0 +1,375 @@
+"""`Forecaster`: train once, then forecast, adapt and evaluate."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+import torch
+
+from aru import storage
+from aru.backtest import cutoff_rows, rolling
+from aru.engine import Engine, Forecast, Ragged
+from aru.errors import AruWarning, ConfigError, InputError, NotFittedError, TooLittleDataError, listing
+from aru.frames import FrameStyle, forecast_columns, quantiles_of
+from aru.frequency import Frequency
+from aru.ingest import UpdateResult, begin_with_values, compute_update, future_rows
+from aru.models import build, model_class
+from aru.panel import Ints, Panel, read_panel, read_static, show_rows
+from aru.schema import Schema, choose_lags, context_length, learn_schema
+from aru.settings import (
+    CellInput,
+    DistributionName,
+    Integration,
+    Loss,
+    Scaler,
+    Schedule,
+    Settings,
+    Transform,
+)
+from aru.state import SeriesState, concat, from_dict, put, take, to_dict
+
+
+class Forecaster:
+    """One global model for many series that adapts to each of them as observations arrive.
+
+    Args:
+        h: Forecast horizon in steps.
+        freq: Pandas offset alias, or an integer for integer `ds`; None: rows are consecutive whatever their dates.
+        input_size: Rows of context the encoder reads; None: the horizon, or one season where that is longer.
+        model: "aru", or "baseline" for the same network without adaptation.
+        futr_exog_list: Columns known in advance. Numbers are rescaled; category, string and bool columns are embedded.
+        hist_exog_list: Columns known only up to the present.
+        stat_exog_list: Columns of `static_df`.
+        lags: Past values of y as inputs, none shorter than h; "auto": whole seasons by frequency.
+        encoder: "lstm" or "gru".
+        encoder_layers: Layers of the encoder.
+        decoder_rnn: Put an RNN over the leads into the decoder.
+        size: "small", "medium", "large", "xlarge", or (RNN units, width, width, ARU dimension).
+        alphas: Aging factors of the local statistics.
+        ridge: Ridge of the local fit, or its start.
+        learn_ridge: Learn the ridge, one per aging factor.
+        learn_alphas: Learn the aging factors.
+        integration: How local predictions join the network: "skip", "residual" or "paper".
+        cell_input: What the local fit regresses on: the decoder's output "h", a network of x alone "x", or x "raw".
+        local_variance: Let the local variance inform the forecast's spread.
+        stop_gradient: Treat local parameters as constants in training.
+        stride: Steps between the origins whose summaries enter the statistics; None: h.
+        scaler: "mean" of all values so far, or local "level" (trending series).
+        transform: None, "log1p" or "asinh" of the scaled target.
+        robust: Weigh observations in the statistics by how plausible the global forecast finds them.
+        distribution: "auto", "student-t", "gaussian" or "negative-binomial".
+        series_id: Embed the series' identity.
+        ensemble: Number of seeds whose forecasts are averaged.
+        finetune_steps: Gradient steps per series at update time; not available for these models.
+        dropout: Dropout in the decoder.
+        loss: "nll", or "mse" for the mean (the spread then learns beside it).
+        global_loss: Weight of the second loss on the global head, where there is one.
+        max_steps: Training steps; each is a batch of series with all their windows.
+        learning_rate: Peak (one-cycle) or constant learning rate of Adam.
+        schedule: "one-cycle" or "constant".
+        weight_average: Decay of the moving average of weights; 0 uses the last weights.
+        snapshots: Average the forecasts of this many epochs with the best validation loss.
+        search: Candidate values of settings to choose from by validation loss.
+        batch_size: Series per training step.
+        max_windows: Windows of a series per training step; longer series are cropped at random.
+        random_seed: Seed; on a CPU a training repeats bit for bit.
+        accelerator: "auto" (CUDA if present, else CPU), "cpu" or "gpu".
+        trainer_options: Further options of Lightning's Trainer (devices, logger, callbacks, ...).
+        alias: Name of the forecast columns instead of the model's.
+    """
+
+    def __init__(
+        self,
+        h: int,
+        freq: str | int | None,
+        input_size: int | None = None,
+        model: str = "aru",
+        futr_exog_list: Sequence[str] | None = None,
+        hist_exog_list: Sequence[str] | None = None,
+        stat_exog_list: Sequence[str] | None = None,
+        lags: Sequence[int] | Literal["auto"] | None = None,
+        encoder: str = "lstm",
+        encoder_layers: int = 1,
+        decoder_rnn: bool = False,
+        size: str | Sequence[int] = "medium",
+        alphas: Sequence[float] = (1.0, 0.99, 0.95),
+        ridge: float = 1.0,
+        learn_ridge: bool = True,
+        learn_alphas: bool = False,
+        integration: Integration = "skip",
+        cell_input: CellInput = "h",
+        local_variance: bool = True,
+        stop_gradient: bool = False,
+        stride: int | None = None,
+        scaler: Scaler = "mean",
+        transform: Transform | None = None,
+        robust: bool = True,
+        distribution: DistributionName = "auto",
+        series_id: bool = False,
+        ensemble: int = 1,
+        finetune_steps: int = 0,
+        dropout: float = 0.0,
+        loss: Loss = "nll",
+        global_loss: float = 1.0,
+        max_steps: int = 1000,
+        learning_rate: float = 5e-3,
+        schedule: Schedule = "one-cycle",
+        weight_average: float = 0.99,
+        snapshots: int = 0,
+        search: Mapping[str, Sequence[Any]] | None = None,
+        batch_size: int = 64,
+        max_windows: int = 256,
+        random_seed: int = 0,
+        accelerator: str = "auto",
+        trainer_options: Mapping[str, Any] | None = None,
+        alias: str | None = None,
+    ) -> None:
+        given = {k: v for k, v in locals().items() if k != "self"}
+        for name in ("futr_exog_list", "hist_exog_list", "stat_exog_list"):
+            given[name] = given[name] or ()
+        self.settings = Settings(**given)
+        model_class(model)  # refuse an unknown name now, not after reading the data
+        self._freq = Frequency(freq)
+        self._engine: Engine | None = None
+
+    @property
+    def ids(self) -> list[Any]:
+        """The series known so far."""
+        self._require_fit()
+        return list(self._ids)
+
+    def fit(
+        self, df: Any, static_df: Any = None, val_size: int = 0, checkpoint_dir: str | Path | None = None
+    ) -> Forecaster:
+        """Train on a long frame; afterwards the states have consumed all of it.
+
+        The last `val_size` rows of each series are kept out of the loss and watched as validation. With
+        `checkpoint_dir` training saves its progress there and resumes from what it finds.
+        """
+        from aru.training import TrainingData, train
+
+        settings = self.settings
+        if isinstance(val_size, bool) or not isinstance(val_size, int) or val_size < 0:
+            raise ConfigError(f"val_size must be a whole number of rows, got {val_size!r}.")
+        self._style = FrameStyle.of(df)
+        panel = self._read(df)
+        static_columns = read_static(static_df, panel.ids, settings.stat_exog_list)
+        end = panel.starts + panel.lengths
+        train_rows = np.arange(len(panel.ds)) < np.repeat(end - val_size, panel.lengths)
+        self._check_enough(panel, val_size)
+        schema = learn_schema(panel, static_columns, settings, self._freq, train_rows)
+        rows = schema.encode(panel)
+        static = schema.encode_static(static_columns, panel.ids)
+        data = TrainingData(
+            names=[str(i) for i in panel.ids],
+            rows=rows,
+            static=static,
+            starts=torch.from_numpy(panel.starts),
+            lengths=torch.from_numpy(panel.lengths),
+            val_size=val_size,
+        )
+        self.settings, models = train(data, settings, schema, None if checkpoint_dir is None else Path(checkpoint_dir))
+        self._engine = Engine(self.settings, schema, models, _device(settings.accelerator))
+        self._ids = panel.ids
+        self._trained_ids, self._trained_until = panel.ids, panel.ds[(end - 1 - val_size).clip(min=panel.starts)]
+        whole = Ragged(rows, data.starts, data.lengths, torch.from_numpy(panel.skipped))
+        self._state = self._engine.advance(self._engine.empty(static), whole)
+        return self
+
+    def predict(
+        self, futr_df: Any = None, level: Sequence[float] | None = None, ids: Sequence[Any] | None = None
+    ) -> Any:
+        """Forecast the next h steps of every known series, or of `ids`. Nothing is changed.
+
+        `futr_df` holds the known-future covariates of these steps; without a frequency also their timestamps.
+        """
+        engine = self._require_fit()
+        index = self._index(ids)
+        state = take(self._state, torch.from_numpy(index).to(engine.device))
+        names = self._ids[index]
+        ds, rows = future_rows(engine, self._freq, names, state.last.cpu().numpy(), futr_df)
+        quantiles = quantiles_of(level)
+        forecast = engine.forecast(state, rows, quantiles)
+        _warn_failed(forecast, names)
+        h = self.settings.h
+        style = self._style if futr_df is None else FrameStyle.of(futr_df, self._style)
+        columns = {"unique_id": np.repeat(names.to_numpy(), h), "ds": ds.ravel()}
+        return style.build({**columns, **forecast_columns(forecast, self.settings.name, level)})
+
+    def update(self, new_df: Any, static_df: Any = None, late: Literal["raise", "skip"] = "raise") -> UpdateResult:
+        """Take in new observations of known and of new series, rows in any order: all of them or none.
+
+        Rows a series has already consumed are counted as duplicates and ignored. A row at or before a series' latest
+        time with another or an unknown value is late: `late="raise"` rejects the call, "skip" applies the rest.
+        """
+        engine = self._require_fit()
+        style = FrameStyle.of(new_df, self._style)
+        update = compute_update(engine, self._freq, self._ids, self._state, new_df, static_df, late)
+        if update.state is not None:
+            self._apply(update.index, update.new_ids, update.state)
+        return UpdateResult(
+            applied=update.applied,
+            duplicates=update.duplicates,
+            gaps_filled=update.gaps_filled,
+            new_series=list(update.new_ids),
+            late=style.build(update.left_out),
+        )
+
+    def cross_validation(
+        self,
+        df: Any,
+        n_windows: int = 4,
+        step_size: int | None = None,
+        level: Sequence[float] | None = None,
+        adapt: bool = True,
+        static_df: Any = None,
+    ) -> Any:
+        """Rolling forecasts over the end of `df`, without retraining and without touching this forecaster's states.
+
+        States start empty and replay `df`. With `adapt=False` the statistics freeze at the first cutoff while contexts
+        move on. Cutoffs count back from each series' own end.
+        """
+        engine = self._require_fit()
+        step_size = self.settings.h if step_size is None else step_size
+        for name, value in (("n_windows", n_windows), ("step_size", step_size)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ConfigError(f"{name} must be a whole number of at least 1, got {value!r}.")
+        panel = self._read(df)
+        static = engine.schema.encode_static(
+            read_static(static_df, panel.ids, self.settings.stat_exog_list), panel.ids
+        )
+        cutoffs = cutoff_rows(panel, self.settings.h, n_windows, step_size)
+        self._warn_cutoffs(panel, cutoffs)
+        frames = []
+        for fold in rolling(engine, panel, static, cutoffs, quantiles_of(level), adapt):
+            _warn_failed(fold.forecast, panel.ids[fold.series])
+            h = self.settings.h
+            frames.append(
+                {
+                    "unique_id": np.repeat(panel.ids[fold.series].to_numpy(), h),
+                    "ds": panel.ds[fold.future].ravel(),
+                    "cutoff": np.repeat(panel.ds[fold.cutoff], h),
+                    "y": panel.y[fold.future].ravel(),
+                    **forecast_columns(fold.forecast, self.settings.name, level),
+                }
+            )
+        columns = {k: np.concatenate([f[k] for f in frames]) for k in frames[0]}
+        order = np.lexsort((columns["ds"], columns["cutoff"], pd.factorize(columns["unique_id"], sort=True)[0]))
+        return FrameStyle.of(df, self._style).build({k: v[order] for k, v in columns.items()})
+
+    def save(self, path: str | Path) -> None:
+        """Write model and states into a new or empty folder, or over an older save."""
+        engine = self._require_fit()
+        weights = {f"{i}.{k}": v.cpu().contiguous() for i, m in enumerate(engine.models) for k, v in m.state_dict().items()}
+        model = {"settings": self.settings.to_json(), "schema": engine.schema.to_json(), "frame": self._style.to_json()}
+        series = {
+            "ids": self._ids.tolist(),
+            "trained_ids": self._trained_ids.tolist(),
+            "trained_until": self._trained_until.tolist(),
+            "members": len(engine.models),
+        }
+        storage.write(path, storage.Saved(model, weights, series, to_dict(self._state)))
+
+    @classmethod
+    def load(cls, path: str | Path, accelerator: str = "auto") -> Forecaster:
+        """Read what `save` wrote."""
+        saved = storage.read(path)
+        forecaster = cls.__new__(cls)
+        settings = dataclasses.replace(Settings(**saved.model["settings"]), accelerator=accelerator)
+        schema = Schema.from_json(saved.model["schema"])
+        models = []
+        for i in range(saved.series["members"]):
+            model = build(settings, schema)
+            prefix = f"{i}."
+            model.load_state_dict({k[len(prefix) :]: v for k, v in saved.weights.items() if k.startswith(prefix)})
+            models.append(model)
+        forecaster.settings = settings
+        forecaster._freq = Frequency(settings.freq)
+        forecaster._engine = Engine(settings, schema, models, _device(accelerator))
+        forecaster._style = FrameStyle(**saved.model["frame"])
+        id_type = np.int64 if schema.integer_ids else object
+        forecaster._ids = pd.Index(saved.series["ids"], dtype=id_type)
+        forecaster._trained_ids = pd.Index(saved.series["trained_ids"], dtype=id_type)
+        forecaster._trained_until = np.array(saved.series["trained_until"], dtype=np.int64)
+        forecaster._state = from_dict(forecaster._engine.empty(schema.no_static()), saved.states)
+        return forecaster
+
+    @property
+    def _columns(self) -> list[str]:
+        return [*self.settings.futr_exog_list, *self.settings.hist_exog_list]
+
+    def _read(self, df: Any) -> Panel:
+        settings = self.settings
+        longest = context_length(settings, self._freq) + max(choose_lags(settings, self._freq), default=0)
+        panel = read_panel(df, self._freq, self._columns, max_gap=longest + settings.window_stride)
+        return begin_with_values(panel, np.ones(len(panel.ids), bool), "df")
+
+    def _require_fit(self) -> Engine:
+        if self._engine is None:
+            raise NotFittedError("This forecaster has not been trained: call fit first, or Forecaster.load.")
+        return self._engine
+
+    def _index(self, ids: Sequence[Any] | None) -> Ints:
+        if ids is None:
+            return np.arange(len(self._ids))
+        index = self._ids.get_indexer(pd.Index(list(ids), dtype=self._ids.dtype))
+        unknown = [i for i, at in zip(ids, index, strict=True) if at < 0]
+        if unknown:
+            raise InputError(f"These series are not known: {listing(unknown)}. Give their observations to update first.")
+        return index
+
+    @torch.no_grad()
+    def _apply(self, index: Ints, new_ids: pd.Index[Any], state: SeriesState) -> None:
+        """Replace the states of known series and append those of new ones. Nothing here can fail half-way."""
+        here = torch.arange(len(state.last), device=state.last.device)
+        merged = put(self._state, torch.from_numpy(index).to(here.device), take(state, here[: len(index)]))
+        if len(new_ids):
+            merged = concat([merged, take(state, here[len(index) :])])
+        ids = self._ids.append(new_ids) if len(new_ids) else self._ids
+        self._state, self._ids = merged, ids
+
+    def _check_enough(self, panel: Panel, val_size: int) -> None:
+        longest, h = int(panel.lengths.max()) - val_size, self.settings.h
+        if longest < h + 1:
+            raise TooLittleDataError(
+                f"The longest series has {longest} rows to train on"
+                + (f" besides val_size={val_size}" if val_size else "")
+                + f", but h={h} needs at least {h + 1}. Use a shorter horizon or more history."
+            )
+
+    def _warn_cutoffs(self, panel: Panel, cutoffs: Ints) -> None:
+        """Scores inside the training data flatter the model."""
+        at = self._trained_ids.get_indexer(panel.ids)
+        until = np.where(at >= 0, self._trained_until[at], np.iinfo(np.int64).min)
+        first = np.where(cutoffs >= 0, panel.ds[cutoffs], np.iinfo(np.int64).max).min(0)
+        inside = np.flatnonzero(first < until)
+        if len(inside):
+            warnings.warn(
+                f"{len(inside)} series have cutoffs inside the training data: "
+                f"{show_rows(panel.ids[inside], first[inside], panel.datetime)}. These scores flatter the model; "
+                "evaluate on later rows.",
+                AruWarning,
+                stacklevel=3,
+            )
+
+
+def _device(accelerator: str) -> torch.device:
+    use_gpu = accelerator in ("gpu", "cuda") or (accelerator == "auto" and torch.cuda.is_available())
+    return torch.device("cuda" if use_gpu else "cpu")
+
+
+def _warn_failed(forecast: Forecast, ids: pd.Index[Any]) -> None:
+    if forecast.failed.any():
+        names = list(ids[forecast.failed.numpy()])
+        warnings.warn(
+            f"The local fit of series {listing(names)} failed numerically; the global forecast stands in. "
+            "Check their values.",
+            AruWarning,
+            stacklevel=3,
+        )

@@ -1,0 +1,76 @@
+"""Frames out: the same kind as came in, with the column names of Nixtla's libraries."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+
+from aru.engine import Forecast
+from aru.errors import ConfigError
+from aru.panel import as_frame
+
+
+def quantiles_of(level: Sequence[float] | None) -> list[float]:
+    """The median, then the two ends of each central interval."""
+    for value in level or ():
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 100:
+            raise ConfigError(f"level must hold percentages between 0 and 100, got {value!r}.")
+    return [0.5] + [q for value in level or () for q in (0.5 - value / 200, 0.5 + value / 200)]
+
+
+def forecast_columns(forecast: Forecast, name: str, level: Sequence[float] | None) -> dict[str, Any]:
+    """`<name>` is the mean, then `<name>-median`, `<name>-lo-<level>` and `<name>-hi-<level>`."""
+    values = forecast.quantiles.numpy()
+    columns = {name: forecast.mean.numpy().ravel(), f"{name}-median": values[0].ravel()}
+    for i, value in enumerate(level or ()):
+        columns[f"{name}-lo-{value:g}"] = values[1 + 2 * i].ravel()
+        columns[f"{name}-hi-{value:g}"] = values[2 + 2 * i].ravel()
+    return columns
+
+
+@dataclasses.dataclass(frozen=True)
+class FrameStyle:
+    """Which library a frame belongs to, and how it writes `ds`."""
+
+    backend: str
+    ds: str  # "int", "date", or the unit of a datetime
+
+    @classmethod
+    def of(cls, df: Any, default: FrameStyle | None = None) -> FrameStyle:
+        """The style of a frame; `ds` as in `default` if given."""
+        frame = as_frame(df, "df")
+        backend = "polars" if frame.implementation.is_polars() else "pandas"
+        if default is not None:
+            return cls(backend, default.ds)
+        kind = frame["ds"].dtype if "ds" in frame.columns else None
+        if kind is not None and kind.is_integer():
+            return cls(backend, "int")
+        if kind == nw.Date:
+            return cls(backend, "date")
+        return cls(backend, getattr(kind, "time_unit", "ns"))
+
+    def build(self, columns: Mapping[str, Any]) -> Any:
+        """A frame of these columns; `ds` and `cutoff` are internal times."""
+        data = {k: self._times(v) if k in ("ds", "cutoff") else v for k, v in columns.items()}
+        if self.backend == "pandas":
+            import pandas as pd
+
+            return pd.DataFrame(data)
+        frame = nw.from_dict({k: v.tolist() if v.dtype == object else v for k, v in data.items()}, backend="polars")
+        if self.ds == "date":
+            frame = frame.with_columns(*(nw.col(c).cast(nw.Date) for c in ("ds", "cutoff") if c in frame.columns))
+        return frame.to_native()
+
+    def _times(self, times: Any) -> Any:
+        if self.ds == "int":
+            return times
+        unit = "us" if self.ds == "date" else self.ds
+        return np.asarray(times, dtype=np.int64).view("datetime64[us]").astype(f"datetime64[{unit}]")
+
+    def to_json(self) -> dict[str, str]:
+        """A dictionary that JSON can hold."""
+        return dataclasses.asdict(self)

@@ -1,0 +1,89 @@
+"""The interface that every method implements: state in, state out."""
+
+from __future__ import annotations
+
+import abc
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from aru.distributions import DISTRIBUTIONS, Distribution, Gaussian, Params
+from aru.models.network import Network, Targets
+from aru.schema import Schema
+from aru.settings import Settings
+from aru.windows import Block, Grid
+
+
+class Losses(NamedTuple):
+    """Summed loss and number of scored values of each series."""
+
+    total: Float[Tensor, " batch"]
+    count: Float[Tensor, " batch"]
+
+
+class Output(NamedTuple):
+    """Forecast at one origin, in units of z, and the series whose local solve failed."""
+
+    params: Params
+    scale: Float[Tensor, "batch 1"]
+    failed: Bool[Tensor, " batch"]
+
+
+class Empty(NamedTuple):
+    """State of a model that keeps nothing about a series beyond its context."""
+
+
+class Model(nn.Module, abc.ABC):
+    """A forecasting method: how it is trained, forecasts, and takes in new observations."""
+
+    adapts: ClassVar[bool]  # whether observations change it beyond moving its context on
+
+    def __init__(self, settings: Settings, schema: Schema) -> None:
+        super().__init__()
+        self.network = Network(settings, schema)
+        self.family: Distribution = DISTRIBUTIONS[schema.distribution]
+        self.loss_name = settings.loss
+
+    @abc.abstractmethod
+    def init_state(self, n: int) -> Any:
+        """State of `n` series that have seen nothing: a NamedTuple of tensors with leading dimension n."""
+
+    @abc.abstractmethod
+    def losses(self, block: Block, grid: Grid, scored: slice = slice(None)) -> Losses:
+        """Training loss over the windows of the grid, from empty states; only windows in `scored` count."""
+
+    @abc.abstractmethod
+    def forecast(self, state: Any, block: Block) -> Output:
+        """Forecast the rows after origin 0 of the block."""
+
+    def update(
+        self, state: Any, block: Block, position: Int[Tensor, " batch"], steps: Int[Tensor, " batch"]
+    ) -> Any:
+        """Take in the first `steps` rows after origin 0.
+
+        `position` counts the steps since the latest grid origin; a series that has no value yet stands one step before
+        its first origin.
+        """
+        return state
+
+    def age(self, state: Any, steps: Int[Tensor, " batch"]) -> Any:
+        """Let `steps` unobserved steps pass at once."""
+        return state
+
+    def value_losses(self, params: Params, targets: Targets, scale: Tensor) -> Tensor:
+        """Loss of every target, 0 where it was not observed."""
+        z = targets.z
+        if self.loss_name == "mse":
+            # The spread learns from the residuals of a mean that it does not move.
+            fixed = Params(params.mu.detach(), params.sigma)
+            loss = (z - params.mu).square() + Gaussian().nll(fixed, z, scale)
+        else:
+            loss = self.family.nll(params, z, scale)
+        return torch.where(targets.observed, loss, 0.0)
+
+
+def sum_losses(loss: Tensor, observed: Tensor, scored: slice) -> Losses:
+    """Sum (batch, window, lead) losses by series, over the scored windows."""
+    return Losses(loss[:, scored].sum((1, 2)), observed[:, scored].sum((1, 2)).to(loss.dtype))

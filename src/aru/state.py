@@ -1,0 +1,87 @@
+"""The state of series: what a forecast needs and nothing more, for many series at once.
+
+All tensors have the series as leading dimension. Sizes depend on the configuration, never on the length of history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+from torch import Tensor
+
+Tree = TypeVar("Tree")
+
+
+class SeriesState(NamedTuple):
+    """Context, running scale and clock of each series, and what each model of an ensemble keeps about it."""
+
+    last: Tensor  # (series,) int64: timestamp of the latest row
+    steps: Tensor  # (series,) int64: time steps since the first value; -1 before it
+    total: Tensor  # (series,) float64: sum of |y|
+    count: Tensor  # (series,) float64: number of observations
+    y: Tensor  # (series, history) float64, 0 where missing
+    observed: Tensor  # (series, history) bool
+    ds: Tensor  # (series, context) int64
+    futr: Tensor  # (series, context, .) float32
+    futr_cat: Tensor
+    hist: Tensor
+    hist_cat: Tensor
+    static: Tensor  # (series, .) float32
+    static_cat: Tensor
+    members: tuple[Any, ...]  # one NamedTuple of tensors per model
+
+
+def tree_map(function: Callable[..., Tensor], first: Tree, *rest: Tree) -> Tree:
+    """Apply a function to the tensors of nested tuples."""
+    if isinstance(first, Tensor):
+        return function(first, *rest)  # type: ignore[return-value]
+    assert isinstance(first, tuple)
+    parts = [tree_map(function, *group) for group in zip(first, *rest, strict=True)]
+    return type(first)(*parts) if hasattr(first, "_fields") else tuple(parts)  # type: ignore[return-value]
+
+
+def take(state: Tree, index: Tensor) -> Tree:
+    """The states of some series."""
+    return tree_map(lambda v: v[index], state)
+
+
+def put(state: Tree, index: Tensor, new: Tree) -> Tree:
+    """`state` with the series at `index` replaced; `state` itself is left alone."""
+    return tree_map(lambda old, value: old.index_copy(0, index, value.to(old.dtype)), state, new)
+
+
+def concat(states: list[Tree]) -> Tree:
+    """States of several groups of series, one after the other."""
+    return tree_map(lambda *v: torch.cat(v), *states)
+
+
+def to_dict(state: SeriesState) -> dict[str, Tensor]:
+    """Flat dictionary of contiguous CPU tensors, keyed by path."""
+    flat: dict[str, Tensor] = {}
+
+    def visit(prefix: str, value: Any) -> None:
+        if isinstance(value, Tensor):
+            flat[prefix] = value.detach().cpu().contiguous()
+            return
+        names = getattr(value, "_fields", None) or [str(i) for i in range(len(value))]
+        for name, part in zip(names, value, strict=True):
+            visit(f"{prefix}.{name}" if prefix else name, part)
+
+    visit("", state)
+    return flat
+
+
+def from_dict(like: SeriesState, flat: Mapping[str, Tensor]) -> SeriesState:
+    """The inverse of `to_dict`; `like` gives the structure and the device."""
+
+    def visit(prefix: str, value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return flat[prefix].to(value.device)
+        names = getattr(value, "_fields", None) or [str(i) for i in range(len(value))]
+        parts = [visit(f"{prefix}.{n}" if prefix else n, v) for n, v in zip(names, value, strict=True)]
+        return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+
+    restored: SeriesState = visit("", like)
+    return restored

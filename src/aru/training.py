@@ -1,0 +1,389 @@
+"""Training: one LightningModule, all windows of a series in one pass, validation with adaptation running.
+
+A batch is a set of series. Their windows start at every `stride` steps from a phase drawn anew for each batch; encoder
+and decoder run for all origins in parallel, the statistics are prefix sums over windows, and the loss is on every
+window. Validation replays each series and scores the windows that start in its last `val_size` steps.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import dataclasses
+import itertools
+import logging
+import math
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import lightning.pytorch as pl
+import torch
+from lightning.pytorch.callbacks import Callback, ModelCheckpoint
+from torch import Tensor
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from torch.utils.data import DataLoader, IterableDataset
+
+from aru.errors import AruWarning, ConfigError, NumericalError, listing
+from aru.models import build
+from aru.models.base import Model
+from aru.schema import Rows, Schema, Static
+from aru.settings import Settings
+from aru.windows import Block, Grid, gather_block, running_sums
+
+GRADIENT_CLIP = 1.0
+MIN_EPOCH = 50  # steps: shorter epochs spend their time between epochs
+VALIDATIONS = 20  # over a training, unless snapshots ask for one after every epoch
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingData:
+    """Encoded rows of all series, and how many rows at the end of each are for validation."""
+
+    names: list[str]
+    rows: Rows
+    static: Static
+    starts: Tensor
+    lengths: Tensor
+    val_size: int
+
+    def to(self, device: torch.device) -> TrainingData:
+        """The same on another device."""
+        return dataclasses.replace(
+            self,
+            rows=Rows._make(v.to(device) for v in self.rows),
+            static=Static._make(v.to(device) for v in self.static),
+            starts=self.starts.to(device),
+            lengths=self.lengths.to(device),
+        )
+
+
+class Batch(NamedTuple):
+    """Which series, from which of their rows on, how many rows, and the phase of the window grid."""
+
+    series: Tensor
+    begin: Tensor
+    rows: int
+    phase: int
+
+
+class Batches(IterableDataset[Batch]):
+    """Endless shuffled batches of series with random phase, and random crops of long series."""
+
+    def __init__(self, data: TrainingData, settings: Settings, seed: int) -> None:
+        self.lengths = (data.lengths - data.val_size).cpu()
+        self.usable = (self.lengths > 1).nonzero().squeeze(-1)
+        self.size = min(settings.batch_size, len(self.usable))
+        self.stride = settings.window_stride
+        self.longest = settings.max_windows * self.stride
+        self.seed = seed
+
+    def __iter__(self) -> Iterator[Batch]:
+        generator = torch.Generator().manual_seed(self.seed)
+        while True:
+            order = self.usable[torch.randperm(len(self.usable), generator=generator)]
+            for i in range(0, len(order) - self.size + 1, self.size):
+                yield self._batch(order[i : i + self.size], generator)
+
+    def _batch(self, series: Tensor, generator: torch.Generator) -> Batch:
+        lengths = self.lengths[series]
+        n = min(int(lengths.max()), self.longest)
+        spare = (lengths - n).clamp(min=0)
+        # Series end with the block, unless they are longer than it: then the crop falls anywhere.
+        begin = torch.where(spare > 0, (torch.rand(len(series), generator=generator) * (spare + 1)).long(), lengths - n)
+        phase = int(torch.randint(self.stride, (), generator=generator))
+        return Batch(series, begin, n, min(phase, max(0, n - 1)))
+
+
+class Training(pl.LightningModule):
+    """Optimises one model."""
+
+    def __init__(self, model: Model, data: TrainingData, settings: Settings, schema: Schema) -> None:
+        super().__init__()
+        self.model = model
+        self.average = _average(model, settings.weight_average)
+        self.settings = settings
+        self.schema = schema
+        self.data = data
+        self.sums = running_sums(data.rows)
+        self.failed: set[int] = set()
+        self.skipped_steps = 0
+
+    def on_fit_start(self) -> None:
+        """Keep all rows on the training device: batches are gathered there."""
+        self.data = self.data.to(self.device)
+        self.sums = (self.sums[0].to(self.device), self.sums[1].to(self.device))
+
+    def training_step(self, batch: Batch, _: int) -> Tensor:
+        """Mean loss of the values of all windows. A series whose loss is not finite is left out and reported."""
+        series, begin = batch.series.to(self.device), batch.begin.to(self.device)
+        grid = self._grid(batch.phase, batch.rows)
+        lengths = self.data.lengths[series] - self.data.val_size
+        losses = self.model.losses(self._block(series, begin, lengths, batch.rows), grid)
+        finite = losses.total.isfinite()
+        if not bool(finite.all()):
+            self.failed.update(series[~finite].tolist())
+            if not bool(finite.any()):
+                raise NumericalError(
+                    "The loss of every series of a batch is not finite: training diverged. Lower learning_rate."
+                )
+            keep = finite.nonzero().squeeze(-1)
+            block = self._block(series[keep], begin[keep], lengths[keep], batch.rows)
+            losses = self.model.losses(block, grid)
+        loss = losses.total.sum() / losses.count.sum().clamp(min=1)
+        self.log("train_loss", loss.detach(), prog_bar=True)
+        return loss
+
+    def validation_step(self, series: Tensor, _: int) -> None:
+        """Loss of the windows whose origin lies in the validation part, statistics running on."""
+        series = series.to(self.device)
+        stride, val = self.settings.window_stride, self.data.val_size
+        lengths = self.data.lengths[series]
+        n = min(int(lengths.max()), max(self.settings.max_windows * stride, val + stride))
+        grid = self._grid((n - val) % stride, n)
+        first = (n - val) // stride
+        model = self.model if self.average is None else self.average.module
+        losses = model.losses(self._block(series, lengths - n, lengths, n), grid, slice(first, None))
+        finite = losses.total.isfinite()
+        total, count = losses.total[finite].sum(), losses.count[finite].sum()
+        self.log("val_loss", total / count.clamp(min=1), batch_size=int(count), prog_bar=True)
+
+    def configure_optimizers(self) -> Any:
+        """Adam, with a one-cycle schedule unless the rate is to stay constant."""
+        optimizer = torch.optim.Adam(self.model.parameters(), lr=self.settings.learning_rate)
+        if self.settings.schedule == "constant":
+            return optimizer
+        schedule = torch.optim.lr_scheduler.OneCycleLR(
+            optimizer, max_lr=self.settings.learning_rate, total_steps=self.settings.max_steps + 1
+        )
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def configure_gradient_clipping(self, optimizer: Any, gradient_clip_val: Any = None, gradient_clip_algorithm: Any = None) -> None:
+        """Clip the norm; a gradient that is not finite is dropped, and counted, instead of poisoning the weights."""
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), gradient_clip_val or math.inf)
+        if not bool(norm.isfinite()):
+            self.skipped_steps += 1
+            optimizer.zero_grad()
+
+    def on_train_batch_end(self, *_: Any) -> None:
+        """Keep the moving average of the weights."""
+        if self.average is not None:
+            self.average.update_parameters(self.model)
+
+    def final_model(self) -> Model:
+        """The weights to forecast with."""
+        return self.model if self.average is None else self.average.module  # type: ignore[return-value]
+
+    def _grid(self, phase: int, n: int) -> Grid:
+        stride = self.settings.window_stride
+        return Grid(phase, stride, max(1, math.ceil((n - phase) / stride)))
+
+    def _block(self, series: Tensor, begin: Tensor, lengths: Tensor, n: int) -> Block:
+        data = self.data
+        static = Static._make(v[series] for v in data.static)
+        # Leads of the last windows reach past the end: padding.
+        ahead = n + self.settings.h
+        return gather_block(
+            data.rows, static, data.starts[series], lengths, begin, ahead, self.schema.input_size, self.schema.lags, self.sums
+        )
+
+
+class Snapshots(Callback):
+    """Keeps the weights of the epochs with the lowest validation loss."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.best: list[tuple[float, dict[str, Tensor]]] = []
+
+    def on_validation_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """Called after every epoch."""
+        assert isinstance(module, Training)
+        if trainer.sanity_checking or "val_loss" not in trainer.callback_metrics:
+            return
+        weights = {k: v.detach().cpu().clone() for k, v in module.final_model().state_dict().items()}
+        self.best.append((float(trainer.callback_metrics["val_loss"]), weights))
+        self.best = sorted(self.best, key=lambda item: item[0])[: self.count]
+
+
+class Progress(Callback):
+    """One bar for the whole training."""
+
+    def __init__(self, title: str) -> None:
+        self.title = title
+
+    def on_train_start(self, trainer: pl.Trainer, _: pl.LightningModule) -> None:
+        """Open the bar."""
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        self.bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[note]}"),
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+        )
+        self.bar.start()
+        self.task = self.bar.add_task(self.title, total=trainer.max_steps, completed=trainer.global_step, note="")
+
+    def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
+        """Advance, and show the latest losses every few steps (reading them makes a GPU wait)."""
+        if trainer.global_step % 20 and trainer.global_step != trainer.max_steps:
+            return
+        note = "  ".join(f"{k.removesuffix('_loss')} {float(v):.4f}" for k, v in trainer.callback_metrics.items() if "_loss" in k)
+        self.bar.update(self.task, completed=trainer.global_step, note=note)
+
+    def on_train_end(self, *_: Any) -> None:
+        """Close the bar."""
+        self.bar.stop()
+
+    def on_exception(self, *_: Any) -> None:
+        """Close the bar, also when training breaks off."""
+        if hasattr(self, "bar"):
+            self.bar.stop()
+
+
+class Run(NamedTuple):
+    """A finished training: models to average, and the validation loss (NaN without validation)."""
+
+    models: list[Model]
+    val_loss: float
+
+
+def train(data: TrainingData, settings: Settings, schema: Schema, checkpoint_dir: Path | None = None) -> tuple[Settings, list[Model]]:
+    """Train what the settings ask for: a search over candidates, an ensemble of seeds, or one model.
+
+    Returns the settings that were chosen and the models whose forecasts are averaged.
+    """
+    if (settings.search or settings.snapshots) and data.val_size == 0:
+        raise ConfigError("search and snapshots choose by validation loss: pass val_size to fit, for instance val_size=h.")
+    chosen = settings
+    if settings.search:
+        runs = []
+        names = list(settings.search)
+        for i, values in enumerate(itertools.product(*settings.search.values())):
+            candidate = dataclasses.replace(settings, search=None, **dict(zip(names, values, strict=True)))
+            runs.append((candidate, _train_one(data, candidate, schema, 0, _below(checkpoint_dir, f"candidate-{i}"))))
+        chosen, run = min(runs, key=lambda pair: pair[1].val_loss)
+        if settings.ensemble == 1:
+            return chosen, run.models
+    models: list[Model] = []
+    for member in range(settings.ensemble):
+        models += _train_one(data, chosen, schema, member, _below(checkpoint_dir, f"member-{member}")).models
+    return chosen, models
+
+
+def _train_one(data: TrainingData, settings: Settings, schema: Schema, member: int, directory: Path | None) -> Run:
+    seed = settings.random_seed * 1000 + member
+    with _seeded(seed):
+        model = build(settings, schema)
+        module = Training(model, data, settings, schema)
+        batches = Batches(data, settings, seed)
+        epoch = max(math.ceil(len(batches.usable) / batches.size), 1)
+        if not settings.snapshots:
+            epoch = max(epoch, min(MIN_EPOCH, settings.max_steps))
+        epochs = math.ceil(settings.max_steps / epoch)
+        validate = data.val_size > 0
+        snapshots = Snapshots(settings.snapshots)
+        options = dict(settings.trainer_options or {})
+        show = bool(options.pop("enable_progress_bar", True))
+        callbacks: list[Callback] = [*options.pop("callbacks", [])]
+        callbacks += [snapshots] if settings.snapshots else []
+        title = f"Training {settings.name}" + (f" {member + 1}/{settings.ensemble}" if settings.ensemble > 1 else "")
+        callbacks += [Progress(title)] if show else []
+        if directory is not None:
+            callbacks.append(ModelCheckpoint(directory, save_last=True, save_top_k=0, every_n_train_steps=epoch))
+        resume = None if directory is None or not (directory / "last.ckpt").exists() else str(directory / "last.ckpt")
+        with _quiet():
+            trainer = pl.Trainer(
+                **{
+                    "max_steps": settings.max_steps,
+                    "accelerator": choose_accelerator(settings.accelerator),
+                    "devices": 1,
+                    "logger": False,
+                    "gradient_clip_val": GRADIENT_CLIP,
+                    "limit_train_batches": epoch,
+                    "check_val_every_n_epoch": 1 if settings.snapshots else max(1, epochs // VALIDATIONS),
+                    "num_sanity_val_steps": 0,
+                    "enable_model_summary": False,
+                    "enable_progress_bar": False,
+                    "enable_checkpointing": directory is not None,
+                    **options,
+                    "callbacks": callbacks,
+                }
+            )
+            trainer.fit(
+                module,
+                DataLoader(batches, batch_size=None),
+                DataLoader(torch.arange(len(data.lengths)), batch_size=4 * settings.batch_size) if validate else None,
+                ckpt_path=resume,
+                weights_only=False,
+            )
+    _report(module, data)
+    val_loss = float(trainer.callback_metrics.get("val_loss", math.nan))
+    if snapshots.best:
+        models = [copy.deepcopy(model) for _ in snapshots.best]
+        for copied, (_, weights) in zip(models, snapshots.best, strict=True):
+            copied.load_state_dict(weights)
+        return Run([m.cpu().eval() for m in models], snapshots.best[0][0])
+    return Run([module.final_model().cpu().eval()], val_loss)
+
+
+def choose_accelerator(name: str) -> str:
+    """"auto" is a CUDA device if there is one, else the CPU: MPS has no float64."""
+    if name != "auto":
+        return name
+    return "gpu" if torch.cuda.is_available() else "cpu"
+
+
+def _average(model: Model, decay: float) -> AveragedModel | None:
+    return AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay)) if decay else None
+
+
+def _below(directory: Path | None, name: str) -> Path | None:
+    return None if directory is None else directory / name
+
+
+def _report(module: Training, data: TrainingData) -> None:
+    if module.failed:
+        names = [data.names[i] for i in sorted(module.failed)]
+        warnings.warn(
+            f"The loss of series {listing(names)} was not finite at times and they were left out of those steps. "
+            "Check their values.",
+            AruWarning,
+            stacklevel=2,
+        )
+    if module.skipped_steps:
+        warnings.warn(
+            f"{module.skipped_steps} training steps had a gradient that was not finite and were skipped.",
+            AruWarning,
+            stacklevel=2,
+        )
+
+
+@contextlib.contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Fix the random numbers inside, and leave the caller's as they were."""
+    devices = list(range(torch.cuda.device_count()))
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(seed)
+        yield
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Lightning's remarks on data loaders, logging intervals and devices do not concern the user of a forecaster."""
+    loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric", "lightning.pytorch.utilities.rank_zero")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    with warnings.catch_warnings():
+        for text in (".*does not have many workers.*", ".*IterableDataset.*", ".*Checkpoint directory.*", ".*`isinstance.treespec.*", ".*LeafSpec.*"):
+            warnings.filterwarnings("ignore", message=text)
+        try:
+            yield
+        finally:
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)

@@ -1,0 +1,176 @@
+"""Blocks of rows, the grid of origins on them, and the causal scale at each origin.
+
+A `Block` is a batch of series: `input_size` rows of context, then the rows to work on. Origin i of a block stands after
+i of those rows (origin 0 at the end of the context): it may look at everything before it and at nothing after it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from aru.schema import Rows, Static
+
+
+class Block(NamedTuple):
+    """Padded rows of a batch of series. Rows that do not exist are unobserved and zero."""
+
+    y: Float[Tensor, "batch time"]
+    observed: Bool[Tensor, "batch time"]
+    lag: Float[Tensor, "batch time lags"]
+    lag_observed: Bool[Tensor, "batch time lags"]
+    futr: Float[Tensor, "batch time _"]
+    futr_cat: Tensor
+    hist: Float[Tensor, "batch time _"]
+    hist_cat: Tensor
+    static: Float[Tensor, "batch _"]
+    static_cat: Tensor
+    total: Float[Tensor, " batch"]  # sum of |y| over all history up to origin 0
+    count: Float[Tensor, " batch"]  # observations up to origin 0
+
+
+class Grid(NamedTuple):
+    """Origins first, first + stride, ...: `count` of them."""
+
+    first: int
+    stride: int
+    count: int
+
+
+class Scaling(NamedTuple):
+    """How s(o) is computed: see `scales`."""
+
+    kind: str
+    input_size: int
+    unit: float
+    typical: float
+
+
+def scales(
+    block: Block, grid: Grid, scaling: Scaling
+) -> tuple[Float[Tensor, "batch window"], Bool[Tensor, "batch window"]]:
+    """The scale s(o) > 0 at each origin, from observations up to it alone, and whether there were any.
+
+    "mean":  unit + mean|y| over all of them (the paper's 1 + mean|y|).
+    "level": mean|y| over the context, shrunk by one pseudo-observation towards the overall mean.
+    Before the first observation it is the typical scale of the training data.
+    """
+    E = scaling.input_size
+    size = torch.where(block.observed, block.y.abs(), 0.0)
+    new, seen = size[:, E:], block.observed[:, E:].double()
+    totals = block.total.unsqueeze(1) + torch.nn.functional.pad(new.cumsum(1), (1, 0))
+    counts = block.count.unsqueeze(1) + torch.nn.functional.pad(seen.cumsum(1), (1, 0))
+    total, count = _at(totals, grid), _at(counts, grid)
+    overall = total / count.clamp(min=1)
+    if scaling.kind == "level":
+        near = contexts(size, grid, E).sum(-1)
+        n = contexts(block.observed.double(), grid, E).sum(-1)
+        # The unit enters so lightly that it only matters where everything seen so far was zero.
+        scale = (near + overall) / (n + 1) + 1e-3 * scaling.unit
+    else:
+        scale = scaling.unit + overall
+    return torch.where(count > 0, scale, scaling.typical), count > 0
+
+
+def _at(x: Tensor, grid: Grid) -> Tensor:
+    """Values at the origins of the grid, from (batch, origin)."""
+    return x[:, grid.first : grid.first + (grid.count - 1) * grid.stride + 1 : grid.stride]
+
+
+def contexts(x: Tensor, grid: Grid, input_size: int) -> Tensor:
+    """The `input_size` rows up to each origin: (batch, time, ...) -> (batch, window, row, ...)."""
+    last = grid.first + (grid.count - 1) * grid.stride + input_size
+    return _unfold(x[:, grid.first : last], input_size, grid.stride)
+
+
+def leads(x: Tensor, grid: Grid, input_size: int, n: int) -> Tensor:
+    """The `n` rows after each origin: (batch, time, ...) -> (batch, window, row, ...)."""
+    start = input_size + grid.first
+    return _unfold(x[:, start : start + (grid.count - 1) * grid.stride + n], n, grid.stride)
+
+
+def _unfold(x: Tensor, size: int, step: int) -> Tensor:
+    out = x.unfold(1, size, step)
+    return out if x.ndim == 2 else out.transpose(-1, -2)
+
+
+def gather_block(
+    rows: Rows,
+    static: Static,
+    starts: Tensor,
+    lengths: Tensor,
+    begin: Tensor,
+    n: int,
+    input_size: int,
+    lags: tuple[int, ...],
+    sums: tuple[Tensor, Tensor],
+) -> Block:
+    """Cut blocks out of encoded rows: series b contributes rows begin[b] - input_size ... begin[b] + n of its own.
+
+    Positions before its first or after its last row are padding. `static` belongs to these series already; `sums` are
+    running sums of |y| and of observations over all rows, one longer than the rows.
+    """
+    position = begin[:, None] + torch.arange(-input_size, n, device=begin.device)
+    inside = (position >= 0) & (position < lengths[:, None])
+    index = torch.where(inside, starts[:, None] + position, 0)
+
+    def pick(x: Tensor) -> Tensor:
+        mask = inside if x.ndim == 1 else inside.unsqueeze(-1)
+        return torch.where(mask, x[index], torch.zeros((), dtype=x.dtype, device=x.device))
+
+    y, observed, lag, lag_observed = rows.y, pick(rows.observed), [], []
+    for back in lags:
+        known = (position >= back) & (position - back < lengths[:, None])
+        at = torch.where(known, starts[:, None] + position - back, 0)
+        known = known & rows.observed[at]
+        lag.append(torch.where(known, y[at], 0.0))
+        lag_observed.append(known)
+    until = starts + begin.clamp(min=0).minimum(lengths)
+    shape = (*position.shape, 0)
+    return Block(
+        y=pick(y),
+        observed=observed,
+        lag=torch.stack(lag, -1) if lags else y.new_zeros(shape),
+        lag_observed=torch.stack(lag_observed, -1) if lags else observed.new_zeros(shape),
+        futr=pick(rows.futr),
+        futr_cat=pick(rows.futr_cat),
+        hist=pick(rows.hist),
+        hist_cat=pick(rows.hist_cat),
+        static=static.numbers,
+        static_cat=static.categories,
+        total=sums[0][until] - sums[0][starts],
+        count=sums[1][until] - sums[1][starts],
+    )
+
+
+def running_sums(rows: Rows) -> tuple[Tensor, Tensor]:
+    """Running sums of |y| and of observations over all rows, starting with 0."""
+    size = torch.where(rows.observed, rows.y.abs(), 0.0)
+    pad = torch.nn.functional.pad
+    return pad(size.cumsum(0), (1, 0)), pad(rows.observed.double().cumsum(0), (1, 0))
+
+
+def shift_block(block: Block, by: Tensor, n: int, input_size: int) -> Block:
+    """Move origin 0 of each series `by` rows on, and keep `n` rows after it; rows past the end are padding."""
+    T = block.y.shape[1]
+    index = by[:, None] + torch.arange(input_size + n, device=by.device)
+    inside = index < T
+    index = index.clamp(max=T - 1)
+
+    def pick(x: Tensor) -> Tensor:
+        shape = index.reshape(*index.shape, *(1,) * (x.ndim - 2)).expand(*index.shape, *x.shape[2:])
+        mask = inside.reshape(*index.shape, *(1,) * (x.ndim - 2))
+        return torch.where(mask, x.gather(1, shape), torch.zeros((), dtype=x.dtype, device=x.device))
+
+    passed = block.observed[:, input_size:] & (torch.arange(T - input_size, device=by.device) < by[:, None])
+    rows = Block._make(v if i >= ROW_FIELDS else pick(v) for i, v in enumerate(block))
+    return rows._replace(
+        total=block.total + torch.where(passed, block.y[:, input_size:].abs(), 0.0).sum(1),
+        count=block.count + passed.sum(1),
+    )
+
+
+ROW_FIELDS = Block._fields.index("static")  # the fields before it have a time dimension

@@ -1,0 +1,35 @@
+"""What all tests share. Import aru inside fixtures only: shapes are checked in what is loaded after this file."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import settings
+
+ROOT = Path(__file__).resolve().parents[1]
+
+# Examples are the same on every run; `--hypothesis-profile=explore` looks for new ones.
+settings.register_profile("repeatable", deadline=None, derandomize=True)
+settings.register_profile("explore", deadline=None, max_examples=1000)
+settings.load_profile("repeatable")
+
+if "PYTEST_XDIST_WORKER" in os.environ:  # one process per core already
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    """Start every test from the same seed, whatever ran before it."""
+    torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """Folder of the real data sets; tests that need it are skipped where it is absent."""
+    path = Path(os.environ.get("ARU_DATA", ROOT.parent / "shared" / "data"))
+    if not path.is_dir():
+        pytest.skip(f"no data folder at {path}: set ARU_DATA to the folder of the real data sets")
+    return path
