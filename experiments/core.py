@@ -34,13 +34,18 @@ ROSSMANN: dict[str, tuple[str, dict[str, Any]]] = {
     "aru": ("aru", {}),
 }
 
+_ROBUST = {"integration": "skip", "robust": True}
 STUDY: dict[str, tuple[str, dict[str, Any]]] = {
     "baseline": ("baseline", {"max_steps": 3000}),
     "skip": ("aru", {"integration": "skip", "robust": False}),
-    "skip robust": ("aru", {"integration": "skip", "robust": True}),
+    "skip robust": ("aru", {**_ROBUST, "global_loss": 1.0}),
+    "skip robust 0.3": ("aru", {**_ROBUST, "global_loss": 0.3}),
+    "skip robust 0": ("aru", {**_ROBUST, "global_loss": 0.0}),
+    "residual robust": ("aru", {"integration": "residual", "robust": True, "global_loss": 1.0}),
+    "residual robust 0.3": ("aru", {"integration": "residual", "robust": True, "global_loss": 0.3}),
+    "skip robust level": ("aru", {**_ROBUST, "scaler": "level"}),
     "residual": ("aru", {"integration": "residual", "robust": False}),
-    "residual robust": ("aru", {"integration": "residual", "robust": True}),
-    "skip robust asinh": ("aru", {"integration": "skip", "robust": True, "transform": "asinh"}),
+    "skip robust asinh": ("aru", {**_ROBUST, "transform": "asinh"}),
     "residual robust asinh": ("aru", {"integration": "residual", "robust": True, "transform": "asinh"}),
 }
 

@@ -1,4 +1,4 @@
-"""What all tests share. Import aru inside fixtures only: shapes are checked in what is loaded after this file."""
+"""What all tests share."""
 
 from __future__ import annotations
 

@@ -118,8 +118,10 @@ class ARU(Model):
         )
         params = self._head(Local(h, out.mean, out.variance, out.count, prior))
         loss = self.value_losses(params, targets, scale)
-        if prior is not None and self.global_weight:
-            loss = loss + self.global_weight * self.value_losses(self._global_params(prior), targets, scale)
+        if self.global_head is not None:
+            # The global head always learns; how far its loss shapes the network is a setting.
+            shaped = h.detach() + self.global_weight * (h - h.detach())
+            loss = loss + self.value_losses(self._global_params(self.global_head(shaped)), targets, scale)
         return sum_losses(loss, targets.observed, scored)
 
     def forecast(self, state: LocalState, block: Block) -> Output:
