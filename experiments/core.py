@@ -35,18 +35,23 @@ ROSSMANN: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 _ROBUST = {"integration": "skip", "robust": True}
+_RESIDUAL = {"integration": "residual", "robust": True}
 STUDY: dict[str, tuple[str, dict[str, Any]]] = {
     "baseline": ("baseline", {"max_steps": 3000}),
     "skip": ("aru", {"integration": "skip", "robust": False}),
     "skip robust": ("aru", {**_ROBUST, "global_loss": 1.0}),
     "skip robust 0.3": ("aru", {**_ROBUST, "global_loss": 0.3}),
     "skip robust 0": ("aru", {**_ROBUST, "global_loss": 0.0}),
-    "residual robust": ("aru", {"integration": "residual", "robust": True, "global_loss": 1.0}),
-    "residual robust 0.3": ("aru", {"integration": "residual", "robust": True, "global_loss": 0.3}),
-    "skip robust level": ("aru", {**_ROBUST, "scaler": "level"}),
     "residual": ("aru", {"integration": "residual", "robust": False}),
+    "residual robust": ("aru", {**_RESIDUAL, "global_loss": 1.0}),
+    "residual robust 0.3": ("aru", {**_RESIDUAL, "global_loss": 0.3}),
+    "skip robust level": ("aru", {**_ROBUST, "scaler": "level"}),
     "skip robust asinh": ("aru", {**_ROBUST, "transform": "asinh"}),
-    "residual robust asinh": ("aru", {"integration": "residual", "robust": True, "transform": "asinh"}),
+    "residual robust asinh": ("aru", {**_RESIDUAL, "transform": "asinh"}),
+    "skip robust 300": ("aru", {**_ROBUST, "global_loss": 1.0, "max_steps": 300}),
+    "residual robust 0.3 300": ("aru", {**_RESIDUAL, "global_loss": 0.3, "max_steps": 300}),
+    "skip 300": ("aru", {"integration": "skip", "robust": False, "max_steps": 300}),
+    "residual robust 0.3 asinh 300": ("aru", {**_RESIDUAL, "global_loss": 0.3, "max_steps": 300, "transform": "asinh"}),
 }
 
 

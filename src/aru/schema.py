@@ -22,6 +22,7 @@ from aru.panel import Categories, Column, Floats, Panel
 from aru.settings import Settings
 
 OUTSIDE = 1.0  # how far a number may leave its training range, in units of the range, before it is cut off
+ENOUGH_CYCLES = 1.75  # of a calendar feature, before it is a pattern and not just the date
 MANY_ZEROS = 0.2  # share of zeros from which counts are modelled as counts
 
 
@@ -243,13 +244,13 @@ def _learn_group(names: Sequence[str], columns: Mapping[str, Column], train: Any
 
 
 def _learn_calendar(panel: Panel, train: np.ndarray[Any, Any]) -> tuple[CategoryColumn, ...]:
-    """Calendar features by the distance between rows; those of which training saw at least two cycles."""
+    """Calendar features by the distance between rows; those whose values training saw about twice."""
     ds = panel.ds[train]
     gaps = np.diff(ds)
     gaps = gaps[gaps > 0]
     step = int(np.median(gaps)) if len(gaps) else DAY
     span = int(ds.max() - ds.min())
-    names = [f for f in calendar_features(step) if span >= 2 * CYCLES[f]]
+    names = [f for f in calendar_features(step) if span >= ENOUGH_CYCLES * CYCLES[f]]
     return tuple(CategoryColumn(f, tuple(str(v) for v in np.unique(calendar_codes(f, ds)))) for f in names)
 
 
