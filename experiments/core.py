@@ -162,7 +162,19 @@ def main() -> None:
                 if new:
                     writer.writeheader()
                 writer.writerow(row)
-            print(row["dataset"], row["variant"], row["seed"], "ND", row["nd"], "RMSE", row["rmse"], "cov", row["coverage90"], f"{row['train_seconds']} s", flush=True)
+            print(
+                row["dataset"],
+                row["variant"],
+                row["seed"],
+                "ND",
+                row["nd"],
+                "RMSE",
+                row["rmse"],
+                "cov",
+                row["coverage90"],
+                f"{row['train_seconds']} s",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -43,21 +43,29 @@ def cutoff_rows(panel: Panel, h: int, n_windows: int, step_size: int) -> Ints:
 
 
 def rolling(
-    engine: Engine, panel: Panel, static: Static, cutoffs: Ints, quantiles: Sequence[float], adapt: bool = True
+    engine: Engine,
+    panel: Panel,
+    static: Static,
+    cutoffs: Ints,
+    quantiles: Sequence[float],
+    adapt: bool = True,
 ) -> Iterator[Fold]:
     """Replay a panel from empty states and forecast at every cutoff.
 
-    With `adapt` false the statistics stay as they were at the first cutoff, while contexts move on.
+    With `adapt` false the statistics stay as they were at a series' first cutoff, while contexts move on.
     """
     h = engine.settings.h
     rows = engine.schema.encode(panel)
     skipped = torch.from_numpy(panel.skipped)
     state = engine.empty(static)
     done = panel.starts.copy()  # first row that a series has not consumed
-    for window, cutoff in enumerate(cutoffs):
+    for cutoff in cutoffs:
         until = np.where(cutoff >= 0, cutoff + 1, done)
-        data = Ragged(rows, torch.from_numpy(done), torch.from_numpy(until - done), skipped)
-        state = engine.advance(state, data, adapt=adapt or window == 0)
+        learns = np.full(len(done), adapt) | (done == panel.starts)
+        for which in (True, False):
+            lengths = np.where(learns == which, until - done, 0)
+            data = Ragged(rows, torch.from_numpy(done), torch.from_numpy(lengths), skipped)
+            state = engine.advance(state, data, adapt=which) if lengths.any() else state
         done = until
         series = np.flatnonzero(cutoff >= 0)
         if len(series) == 0:
@@ -76,10 +84,14 @@ def scores(frame: Any, name: str, level: float | None = None) -> Mapping[str, fl
     that central interval.
     """
     data = as_frame(frame, "frame")
-    needed = ["y", name, f"{name}-median"] + ([f"{name}-lo-{level:g}", f"{name}-hi-{level:g}"] if level else [])
+    needed = ["y", name, f"{name}-median"] + (
+        [f"{name}-lo-{level:g}", f"{name}-hi-{level:g}"] if level else []
+    )
     missing = [c for c in needed if c not in data.columns]
     if missing:
-        raise ColumnError(f"The frame has no column {', '.join(missing)}: it must come from cross_validation.")
+        raise ColumnError(
+            f"The frame has no column {', '.join(missing)}: it must come from cross_validation."
+        )
     columns = {c: np.asarray(data[c].to_numpy(), dtype=np.float64) for c in needed}
     known = ~np.isnan(columns["y"])
     y = columns["y"][known]

@@ -23,7 +23,7 @@ factorisation fails on long histories with collinear units.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -52,7 +52,7 @@ class Windows(NamedTuple):
 
     mean: Float[Tensor, "batch window lead J"]
     variance: Float[Tensor, "batch window J"]
-    count: Float[Tensor, "batch window J"]
+    sn: Float[Tensor, "batch window J"]
     theta: Float[Tensor, "batch window J dim"]
     failed: Bool[Tensor, " batch"]
     state: ARUState
@@ -84,7 +84,8 @@ class _RidgeSolve(torch.autograd.Function):
 def _cholesky_solve(L: Tensor, b: Tensor) -> Tensor:
     # Two triangular solves: torch.cholesky_solve falls back to MAGMA on CUDA and cannot be captured in a graph.
     half = torch.linalg.solve_triangular(L, b.unsqueeze(-1), upper=False)
-    return torch.linalg.solve_triangular(L.mT, half, upper=True).squeeze(-1)
+    solution: Tensor = torch.linalg.solve_triangular(L.mT, half, upper=True)
+    return solution.squeeze(-1)
 
 
 def solve_ridge(
@@ -92,14 +93,13 @@ def solve_ridge(
 ) -> tuple[Float[Tensor, "*batch J dim"], Bool[Tensor, "*batch J"]]:
     """theta = (sxx + lambda I)^-1 sxy, and which systems could not be solved (theta is zero there)."""
     eye = torch.eye(sxx.shape[-1], dtype=sxx.dtype, device=sxx.device)
-    theta, failed = _RidgeSolve.apply(sxx + ridge[:, None, None] * eye, sxy)
-    return theta, failed
+    solved: tuple[Tensor, Tensor] = _RidgeSolve.apply(sxx + ridge[:, None, None] * eye, sxy)  # type: ignore[no-untyped-call]
+    return solved
 
 
-def local_variance(state_ss: Tensor, state_sn: Tensor) -> Tensor:
-    """a = ss / sn, and 0 for an empty state, also when sn has underflowed."""
-    empty = state_sn <= torch.finfo(state_sn.dtype).tiny
-    return torch.where(empty, 0.0, state_ss / torch.where(empty, 1.0, state_sn))
+def _ratio(ss: Tensor, sn: Tensor) -> Tensor:
+    empty = sn <= torch.finfo(sn.dtype).tiny
+    return torch.where(empty, 0.0, ss / torch.where(empty, 1.0, sn))
 
 
 class ARUCell(nn.Module):
@@ -124,12 +124,12 @@ class ARUCell(nn.Module):
             raise ConfigError(f"ridge must be positive, one number or one per alpha, got {ridge}.")
         self.input_size = input_size
         self.stop_gradient = stop_gradient
-        log_ridge = torch.tensor(ridges, dtype=torch.float64).log()
+        start = torch.tensor(ridges, dtype=torch.float64)
         self.learn_ridge = learn_ridge
         if learn_ridge:
-            self.log_ridge = nn.Parameter(log_ridge)
+            self.raw_ridge = nn.Parameter((start - MIN_RIDGE).clamp(min=MIN_RIDGE).log())
         else:
-            self.register_buffer("log_ridge", log_ridge)
+            self.register_buffer("raw_ridge", start)
         self.learn_alphas = learn_alphas
         alpha = torch.tensor([float(a) for a in alphas], dtype=torch.float64)
         if learn_alphas:
@@ -145,8 +145,16 @@ class ARUCell(nn.Module):
     @property
     def ridge(self) -> Float[Tensor, " J"]:
         """lambda > 0, by construction."""
-        ridge = self.log_ridge.exp()
-        return ridge.clamp(min=MIN_RIDGE) if self.learn_ridge else ridge
+        return MIN_RIDGE + self.raw_ridge.exp() if self.learn_ridge else self.raw_ridge
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> ARUCell:
+        """Follow the module to another device, but stay float64 when it is cast."""
+
+        def move(value: Tensor) -> Tensor:
+            moved = fn(value)
+            return moved if moved.dtype == value.dtype else value.to(moved.device)
+
+        return super()._apply(move, recurse)
 
     def init_state(self, batch_size: int) -> ARUState:
         """The state of series that have seen nothing: all zero."""
@@ -157,7 +165,15 @@ class ARUCell(nn.Module):
     def solve(self, state: ARUState) -> tuple[Float[Tensor, "batch J dim"], Bool[Tensor, " batch"]]:
         """theta of each series, and which series could not be solved (their theta is zero)."""
         theta, failed = solve_ridge(state.sxx, state.sxy, self.ridge)
-        return theta, failed.any(-1)
+        return self._constant(theta), failed.any(-1)
+
+    def variance(self, state: ARUState) -> Float[Tensor, "batch J"]:
+        """a = ss / sn, and 0 for an empty state, also when sn has underflowed."""
+        return self._constant(_ratio(state.ss, state.sn))
+
+    def _constant(self, value: Tensor) -> Tensor:
+        """Local parameters pass gradients on to the statistics, unless `stop_gradient` says otherwise."""
+        return value.detach() if self.stop_gradient else value
 
     def predict(
         self, state: ARUState, h: Float[Tensor, "batch *lead dim"]
@@ -167,7 +183,7 @@ class ARUCell(nn.Module):
         _raise_failed(failed)
         leads = h if h.ndim == 3 else h.unsqueeze(1)
         mean = _with_one(leads) @ theta.mT
-        variance = local_variance(state.ss, state.sn).unsqueeze(1).expand_as(mean)
+        variance = self.variance(state).unsqueeze(1).expand_as(mean)
         shape = (*h.shape[:-1], mean.shape[-1])
         return mean.reshape(shape).to(h.dtype), variance.reshape(shape).to(h.dtype)
 
@@ -220,7 +236,9 @@ class ARUCell(nn.Module):
         residual = y.unsqueeze(1) - theta @ x.mT
         new = _contribution(x, y, aged, residual)
         kept = self.alphas ** steps.unsqueeze(1)
-        return ARUState(*(kept.reshape(kept.shape + (1,) * (o.ndim - 2)) * o + n for o, n in zip(state, new, strict=True)))
+        return ARUState(
+            *(kept.reshape(kept.shape + (1,) * (o.ndim - 2)) * o + n for o, n in zip(state, new, strict=True))
+        )
 
     def scan_windows(
         self,
@@ -239,16 +257,21 @@ class ARUCell(nn.Module):
         batch, J, dim = state.sxy.shape
         at_once = max(1, min(WINDOWS_AT_ONCE, FLOATS_AT_ONCE // max(1, batch * J * dim * dim)))
         blocks = []
-        for lo in range(0, h.shape[1], at_once):
+        for lo in range(0, max(1, h.shape[1]), at_once):
             part = slice(lo, lo + at_once)
             inputs = [None if v is None else v[:, part] for v in (mask, weight, steps)]
             blocks.append(self._scan_block(state, h[:, part], y[:, part], *inputs))
             state = blocks[-1].state
         if len(blocks) == 1:
             return blocks[0]
-        mean, variance, count, theta = (torch.cat([b[i] for b in blocks], 1) for i in range(4))
-        failed = torch.stack([b.failed for b in blocks]).any(0)
-        return Windows(mean, variance, count, theta, failed, state)
+        return Windows(
+            mean=torch.cat([b.mean for b in blocks], 1),
+            variance=torch.cat([b.variance for b in blocks], 1),
+            sn=torch.cat([b.sn for b in blocks], 1),
+            theta=torch.cat([b.theta for b in blocks], 1),
+            failed=torch.stack([b.failed for b in blocks]).any(0),
+            state=state,
+        )
 
     def _scan_block(
         self,
@@ -277,8 +300,9 @@ class ARUCell(nn.Module):
 
         def prefix(initial: Tensor, contribution: Tensor) -> Tensor:
             """From (B, J, *) and (B, W, J, *) to the statistics at each origin and after the last: (B, J, W + 1, *)."""
-            flat = contribution.reshape(B, W, J, -1).transpose(1, 2)
-            carried = start.unsqueeze(-1) * initial.reshape(B, J, 1, -1)
+            size = math.prod(initial.shape[2:])
+            flat = contribution.reshape(B, W, J, size).transpose(1, 2)
+            carried = start.unsqueeze(-1) * initial.reshape(B, J, 1, size)
             return (decay @ flat + carried).reshape(B, J, W + 1, *initial.shape[2:])
 
         z = torch.cat([x, y.unsqueeze(-1)], -1)
@@ -288,21 +312,24 @@ class ARUCell(nn.Module):
         sn = prefix(state.sn, aged.sum(-1))
 
         theta, failed = solve_ridge(sxx[:, :, :-1].transpose(1, 2), sxy[:, :, :-1].transpose(1, 2), self.ridge)
-        if self.stop_gradient:
-            theta = theta.detach()
+        theta = self._constant(theta)
         mean = x_all @ theta.mT  # (B, W, lead, J)
         residual = y.unsqueeze(2) - mean[:, :, :S].mT
-        ss = prefix(state.ss, (aged * residual.square()).sum(-1))
-        variance = local_variance(ss[:, :, :-1], sn[:, :, :-1]).transpose(1, 2)
-        if self.stop_gradient:
-            variance = variance.detach()
-        final = ARUState(*(s[:, :, -1] for s in (sxx, sxy, sn, ss)))
-        count = sn[:, :, :-1].transpose(1, 2)
-        return Windows(mean.to(h.dtype), variance.to(h.dtype), count, theta, failed.any(-1).any(-1), final)
+        # An overflowed square times the zero of an earlier origin would be NaN there: nothing reaches back in time.
+        errors = (aged * residual.square()).sum(-1).clamp(max=torch.finfo(aged.dtype).max)
+        ss = prefix(state.ss, errors)
+        variance = self._constant(_ratio(ss[:, :, :-1], sn[:, :, :-1])).transpose(1, 2)
+        final = ARUState(*(s[:, :, -1].clone() for s in (sxx, sxy, sn, ss)))  # not a view of every origin's
+        return Windows(
+            mean=mean.to(h.dtype),
+            variance=variance.to(h.dtype),
+            sn=sn[:, :, :-1].transpose(1, 2),
+            theta=theta,
+            failed=failed.any(-1).any(-1),
+            state=final,
+        )
 
-    def _rows(
-        self, h: Tensor, y: Tensor, mask: Tensor | None, weight: Tensor | None
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def _rows(self, h: Tensor, y: Tensor, mask: Tensor | None, weight: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """x, y and weight in float64, a missing y being 0 with weight 0."""
         w = torch.ones_like(y, dtype=torch.float64) if weight is None else weight.double()
         y = y.double()

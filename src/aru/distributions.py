@@ -1,7 +1,8 @@
 """Output distributions, and the map between the network's scaled target z and the user's y.
 
-A network emits two numbers a step, mu and a raw spread. y lives on the scale z = f(y / s), with s the causal scale at
-the forecast's origin and f the target transform. Medians and quantiles map exactly through f; means by quadrature.
+A network emits two numbers a step, mu and a raw spread. y lives on the scale z = f(y / s), with s the causal
+scale at the forecast's origin and f the target transform. Medians and quantiles map exactly through f, means
+by quadrature.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ from __future__ import annotations
 import abc
 import functools
 import math
+import statistics
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -21,8 +23,9 @@ from torch.nn.functional import softplus
 
 MIN_SIGMA = 1e-3
 STUDENT_DF = 4.0  # heavy tails, finite variance, and a quantile function in closed form
-QUADRATURE_TAIL = 5e-4  # probability left out at each end: the mean of sinh or exp of a Student-t does not exist
+QUADRATURE_TAIL = 5e-4  # probability left out at each end: sinh and exp of a Student-t have no mean
 QUADRATURE_NODES = 64
+SMALL_COUNT = 0.01  # how far below its line the mean of counts is bent to stay positive
 
 
 class Params(NamedTuple):
@@ -66,7 +69,7 @@ class Gaussian(Distribution):
 
     def quantile(self, params: Params, q: float, scale: Tensor) -> Tensor:
         """mu + sigma Phi^-1(q)."""
-        return params.mu + params.sigma * math.sqrt(2) * float(torch.erfinv(torch.tensor(2 * q - 1, dtype=torch.float64)))
+        return params.mu + params.sigma * statistics.NormalDist().inv_cdf(q)
 
 
 class StudentT(Distribution):
@@ -86,8 +89,12 @@ class NegativeBinomial(Distribution):
     """Counts with mean s mu and variance mean + sigma mean^2."""
 
     def params(self, mu: Tensor, raw: Tensor) -> Params:
-        """mu is made positive by (mu + sqrt(mu^2 + c)) / 2: the identity but for small and negative values."""
-        return Params(0.5 * (mu + (mu.square() + 0.01).sqrt()), softplus(raw) + MIN_SIGMA)
+        """mu is made positive by (mu + sqrt(mu^2 + c)) / 2: the identity but for small and negative values.
+
+        Below zero the same as c / (|mu| + sqrt(mu^2 + c)) / 2, which does not cancel to 0.
+        """
+        size = mu.abs() + (mu.square() + SMALL_COUNT).sqrt()
+        return Params(0.5 * torch.where(mu > 0, size, SMALL_COUNT / size), softplus(raw) + MIN_SIGMA)
 
     def spread(self, params: Params, scale: Tensor) -> Tensor:
         """Standard deviation in units of z."""
@@ -95,9 +102,12 @@ class NegativeBinomial(Distribution):
 
     def nll(self, params: Params, z: Tensor, scale: Tensor) -> Tensor:
         """-log NB(y) with size r = 1 / sigma and mean m."""
-        y, m, r = (z * scale).round(), params.mu * scale, 1 / params.sigma
+        # In double precision: with little dispersion r is large, and terms of its size cancel.
+        mu, sigma = params.mu.double(), params.sigma.double()
+        y, m, r = (z * scale).round().double(), mu * scale, 1 / sigma
         log_choose = torch.lgamma(y + r) - torch.lgamma(r) - torch.lgamma(y + 1)
-        return -(log_choose + r * (r.log() - (r + m).log()) + y * (m.log() - (r + m).log())).to(params.mu.dtype)
+        nll = r * torch.log1p(m / r) + y * torch.log1p(r / m) - log_choose
+        return nll.to(params.mu.dtype)
 
     def quantile(self, params: Params, q: float, scale: Tensor) -> Tensor:
         """Smallest count whose distribution function reaches q."""
@@ -160,13 +170,13 @@ class Predictive(NamedTuple):
     def mean(self) -> Tensor:
         """Mean of y."""
         if self.transform is None:
-            y = self.scale * self.family.mean(self._double, self.scale)
+            ratio = self.family.mean(self._double, self.scale)
         else:
-            nodes, weights = _quadrature()
-            y = sum(  # type: ignore[assignment]
-                w * self.scale * inverse_transform(self.transform, self.family.quantile(self._double, u, self.scale))
-                for u, w in zip(nodes, weights, strict=True)
-            )
+            ratio = torch.zeros((), dtype=torch.float64)
+            for u, w in zip(*_quadrature(), strict=True):
+                z = self.family.quantile(self._double, u, self.scale)
+                ratio = ratio + w * inverse_transform(self.transform, z)
+        y = self.scale * ratio
         return y.clamp(min=0) if self.nonnegative else y
 
     @property
@@ -174,6 +184,6 @@ class Predictive(NamedTuple):
         return Params(*(p.double() for p in self.params))
 
 
-def student_weight(residual: Tensor) -> Any:
+def student_weight(residual: Tensor) -> Tensor:
     """Weight of a standardised residual in a Student-t fit: (nu + 1) / (nu + r^2)."""
     return (STUDENT_DF + 1) / (STUDENT_DF + residual.square())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -12,8 +14,8 @@ class Encoder(nn.Module):
 
     def __init__(self, kind: str, input_size: int, units: int, layers: int = 1, dropout: float = 0.0) -> None:
         super().__init__()
-        cells: dict[str, type[nn.RNNBase]] = {"lstm": nn.LSTM, "gru": nn.GRU}
-        self.rnn = cells[kind](
+        cell = {"lstm": nn.LSTM, "gru": nn.GRU}[kind]
+        self.rnn: nn.RNNBase = cell(
             input_size, units, num_layers=layers, batch_first=True, dropout=dropout if layers > 1 else 0.0
         )
         self.units = units
@@ -28,8 +30,8 @@ class Encoder(nn.Module):
 
 
 def embedding_size(values: int) -> int:
-    """Width of the embedding of a column with this many values (about 4 for days of the week, 10 for days of the month)."""
-    return min(16, max(1, round(1.4 * values**0.56)))
+    """Width of the embedding of a column with this many values: 4 for days of the week, 10 for days of the month."""
+    return min(16, max(1, round(1.4 * math.exp(0.56 * math.log(max(values, 1))))))
 
 
 class Embeddings(nn.Module):

@@ -6,6 +6,7 @@ Work is batched over series and windows; series with similar numbers of new rows
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -29,7 +30,9 @@ class Forecast(NamedTuple):
 
     mean: Tensor
     quantiles: Tensor  # (quantile, series, h)
-    failed: Tensor  # (series,) bool: the local solve failed and the global forecast stands in, or is not finite
+    failed: (
+        Tensor  # (series,) bool: the local solve failed and the global forecast stands in, or is not finite
+    )
 
 
 class Ragged(NamedTuple):
@@ -44,7 +47,9 @@ class Ragged(NamedTuple):
 class Engine:
     """Trained networks with their schema, ready to take in observations and to forecast."""
 
-    def __init__(self, settings: Settings, schema: Schema, models: Sequence[Model], device: torch.device) -> None:
+    def __init__(
+        self, settings: Settings, schema: Schema, models: Sequence[Model], device: torch.device
+    ) -> None:
         self.settings = settings
         self.schema = schema
         self.device = device
@@ -83,7 +88,9 @@ class Engine:
 
         With `adapt` false only contexts move on; what the models learned about a series is left alone.
         """
-        data = Ragged(Rows._make(v.to(self.device) for v in data.rows), *(v.to(self.device) for v in data[1:]))
+        data = Ragged(
+            Rows._make(v.to(self.device) for v in data.rows), *(v.to(self.device) for v in data[1:])
+        )
         for part in _segments(data):
             jump = torch.where(part.lengths > 0, _first(part), 0)
             if jump.any():
@@ -113,7 +120,9 @@ class Engine:
         means, values, failures = [], [], []
         for model, member in zip(self.models, state.members, strict=True):
             out = model.forecast(member, block)
-            dist = Predictive(model.family, out.params, out.scale, self.settings.transform, self.schema.nonnegative)
+            dist = Predictive(
+                model.family, out.params, out.scale, self.settings.transform, self.schema.nonnegative
+            )
             means.append(dist.mean())
             values.append(torch.stack([dist.quantile(q) for q in quantiles]))
             failures.append(out.failed)
@@ -208,6 +217,7 @@ class Engine:
             members = tuple(m.age(s, steps) for m, s in zip(self.models, members, strict=True))
         return state._replace(steps=state.steps + steps, members=members)
 
+
 def _gather(rows: Rows, starts: Tensor, lengths: Tensor) -> Rows:
     """(series, row) rows, left-aligned; rows past a series' end are zero and unobserved."""
     n = int(lengths.max())
@@ -229,7 +239,9 @@ def _groups(lengths: Tensor, at_most: int) -> list[Tensor]:
     groups = []
     for power in np.unique(order[count > 0]):
         index = np.flatnonzero((order == power) & (count > 0))
-        groups += [torch.from_numpy(index[i : i + at_most]).to(lengths.device) for i in range(0, len(index), at_most)]
+        groups += [
+            torch.from_numpy(index[i : i + at_most]).to(lengths.device) for i in range(0, len(index), at_most)
+        ]
     return groups
 
 
@@ -245,15 +257,19 @@ def _segments(data: Ragged) -> list[Ragged]:
     if not data.skipped.any():
         return [data]
     cuts = data.skipped.nonzero().squeeze(-1).cpu().numpy()
-    starts, lengths = data.starts.cpu().numpy(), data.lengths.cpu().numpy()
-    owner = np.searchsorted(starts, cuts, side="right") - 1
-    inside = cuts > starts[owner]
-    bounds = [np.concatenate([[s], cuts[inside & (owner == i)], [s + n]]) for i, (s, n) in enumerate(zip(starts, lengths, strict=True))]
-    rounds = max(len(b) for b in bounds) - 1
-    out = []
-    for r in range(rounds):
-        begin = np.array([b[r] if r < len(b) - 1 else b[-1] for b in bounds])
-        end = np.array([b[r + 1] if r < len(b) - 1 else b[-1] for b in bounds])
-        part = torch.from_numpy(begin).to(data.starts.device), torch.from_numpy(end - begin).to(data.starts.device)
-        out.append(Ragged(data.rows, *part, data.skipped))
-    return out
+    starts, ends = data.starts.cpu().numpy(), (data.starts + data.lengths).cpu().numpy()
+    live = np.flatnonzero(ends > starts)
+    if len(live) == 0:
+        return [data]
+    live = live[np.argsort(starts[live])]  # series come in any order
+    owner = live[np.searchsorted(starts[live], cuts, side="right") - 1]
+    # A cut before the first row is a jump; one outside the rows belongs to rows that are not taken in now.
+    inside = (starts[owner] < cuts) & (cuts < ends[owner])
+    owner, cuts = owner[inside], cuts[inside]
+    order = np.argsort(owner, kind="stable")
+    owner, cuts = owner[order], cuts[order]
+    rank = np.arange(len(owner)) - np.searchsorted(owner, owner)
+    bounds = np.repeat(ends[None], int(rank.max(initial=-1)) + 3, 0)
+    bounds[0], bounds[rank + 1, owner] = starts, cuts
+    edges = torch.from_numpy(bounds).to(data.starts.device)
+    return [Ragged(data.rows, lo, hi - lo, data.skipped) for lo, hi in itertools.pairwise(edges)]

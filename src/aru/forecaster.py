@@ -15,10 +15,19 @@ import torch
 from aru import storage
 from aru.backtest import cutoff_rows, rolling
 from aru.engine import Engine, Forecast, Ragged
-from aru.errors import AruWarning, ConfigError, InputError, NotFittedError, TooLittleDataError, listing
+from aru.errors import (
+    AruError,
+    AruWarning,
+    ConfigError,
+    InputError,
+    NotFittedError,
+    StorageError,
+    TooLittleDataError,
+    listing,
+)
 from aru.frames import FrameStyle, forecast_columns, quantiles_of
 from aru.frequency import Frequency
-from aru.ingest import UpdateResult, begin_with_values, compute_update, future_rows
+from aru.ingest import UpdateResult, begin_with_values, check_kinds, compute_update, future_rows
 from aru.models import build, model_class
 from aru.panel import Ints, Panel, read_panel, read_static, show_rows
 from aru.schema import Schema, choose_lags, context_length, learn_schema
@@ -157,7 +166,7 @@ class Forecaster:
         settings = self.settings
         if isinstance(val_size, bool) or not isinstance(val_size, int) or val_size < 0:
             raise ConfigError(f"val_size must be a whole number of rows, got {val_size!r}.")
-        self._style = FrameStyle.of(df)
+        style = FrameStyle.of(df)
         panel = self._read(df)
         static_columns = read_static(static_df, panel.ids, settings.stat_exog_list)
         end = panel.starts + panel.lengths
@@ -174,12 +183,24 @@ class Forecaster:
             lengths=torch.from_numpy(panel.lengths),
             val_size=val_size,
         )
-        self.settings, models = train(data, settings, schema, None if checkpoint_dir is None else Path(checkpoint_dir))
-        self._engine = Engine(self.settings, schema, models, _device(settings.accelerator))
-        self._ids = panel.ids
-        self._trained_ids, self._trained_until = panel.ids, panel.ds[(end - 1 - val_size).clip(min=panel.starts)]
+        chosen, models = train(
+            data, settings, schema, None if checkpoint_dir is None else Path(checkpoint_dir)
+        )
+        engine = Engine(chosen, schema, models, _device(settings.accelerator))
         whole = Ragged(rows, data.starts, data.lengths, torch.from_numpy(panel.skipped))
-        self._state = self._engine.advance(self._engine.empty(static), whole)
+        state = engine.advance(engine.empty(static), whole)
+        # Only now: a training that broke off leaves what was there before.
+        self.settings, self._engine, self._style, self._ids, self._state = (
+            chosen,
+            engine,
+            style,
+            panel.ids,
+            state,
+        )
+        self._trained_ids, self._trained_until = (
+            panel.ids,
+            panel.ds[(end - 1 - val_size).clip(min=panel.starts)],
+        )
         return self
 
     def predict(
@@ -202,7 +223,9 @@ class Forecaster:
         columns = {"unique_id": np.repeat(names.to_numpy(), h), "ds": ds.ravel()}
         return style.build({**columns, **forecast_columns(forecast, self.settings.name, level)})
 
-    def update(self, new_df: Any, static_df: Any = None, late: Literal["raise", "skip"] = "raise") -> UpdateResult:
+    def update(
+        self, new_df: Any, static_df: Any = None, late: Literal["raise", "skip"] = "raise"
+    ) -> UpdateResult:
         """Take in new observations of known and of new series, rows in any order: all of them or none.
 
         Rows a series has already consumed are counted as duplicates and ignored. A row at or before a series' latest
@@ -212,7 +235,7 @@ class Forecaster:
         style = FrameStyle.of(new_df, self._style)
         update = compute_update(engine, self._freq, self._ids, self._state, new_df, static_df, late)
         if update.state is not None:
-            self._apply(update.index, update.new_ids, update.state)
+            self._apply(update.known, update.new_ids, update.state)
         return UpdateResult(
             applied=update.applied,
             duplicates=update.duplicates,
@@ -232,15 +255,17 @@ class Forecaster:
     ) -> Any:
         """Rolling forecasts over the end of `df`, without retraining and without touching this forecaster's states.
 
-        States start empty and replay `df`. With `adapt=False` the statistics freeze at the first cutoff while contexts
-        move on. Cutoffs count back from each series' own end.
+        States start empty and replay `df`. With `adapt=False` the statistics of a series freeze at its first cutoff
+        while its context moves on. Cutoffs count back from each series' own end.
         """
         engine = self._require_fit()
         step_size = self.settings.h if step_size is None else step_size
         for name, value in (("n_windows", n_windows), ("step_size", step_size)):
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ConfigError(f"{name} must be a whole number of at least 1, got {value!r}.")
-        panel = self._read(df)
+        # Steps are left out of long gaps only where no cutoff can fall.
+        panel = self._read(df, self.settings.h + step_size * n_windows)
+        check_kinds(panel, engine.schema, "df")
         static = engine.schema.encode_static(
             read_static(static_df, panel.ids, self.settings.stat_exog_list), panel.ids
         )
@@ -260,14 +285,21 @@ class Forecaster:
                 }
             )
         columns = {k: np.concatenate([f[k] for f in frames]) for k in frames[0]}
-        order = np.lexsort((columns["ds"], columns["cutoff"], pd.factorize(columns["unique_id"], sort=True)[0]))
+        order = np.lexsort(
+            (columns["ds"], columns["cutoff"], pd.factorize(columns["unique_id"], sort=True)[0])
+        )
         return FrameStyle.of(df, self._style).build({k: v[order] for k, v in columns.items()})
 
     def save(self, path: str | Path) -> None:
         """Write model and states into a new or empty folder, or over an older save."""
         engine = self._require_fit()
-        weights = {f"{i}.{k}": v.cpu().contiguous() for i, m in enumerate(engine.models) for k, v in m.state_dict().items()}
-        model = {"settings": self.settings.to_json(), "schema": engine.schema.to_json(), "frame": self._style.to_json()}
+        parts = [(f"{i}.{k}", v) for i, m in enumerate(engine.models) for k, v in m.state_dict().items()]
+        weights = {k: v.cpu().contiguous() for k, v in parts}
+        model = {
+            "settings": self.settings.to_json(),
+            "schema": engine.schema.to_json(),
+            "frame": self._style.to_json(),
+        }
         series = {
             "ids": self._ids.tolist(),
             "trained_ids": self._trained_ids.tolist(),
@@ -280,6 +312,18 @@ class Forecaster:
     def load(cls, path: str | Path, accelerator: str = "auto") -> Forecaster:
         """Read what `save` wrote."""
         saved = storage.read(path)
+        try:
+            return cls._restore(saved, accelerator)
+        except AruError:
+            raise
+        except (KeyError, TypeError, ValueError, IndexError, RuntimeError, AttributeError) as error:
+            reason = f"{type(error).__name__}: {error}"
+            raise StorageError(
+                f"{path} does not fit together ({reason}). Read it with the version of aru that wrote it, or save again."
+            ) from error
+
+    @classmethod
+    def _restore(cls, saved: storage.Saved, accelerator: str) -> Forecaster:
         forecaster = cls.__new__(cls)
         settings = dataclasses.replace(Settings(**saved.model["settings"]), accelerator=accelerator)
         schema = Schema.from_json(saved.model["schema"])
@@ -287,7 +331,9 @@ class Forecaster:
         for i in range(saved.series["members"]):
             model = build(settings, schema)
             prefix = f"{i}."
-            model.load_state_dict({k[len(prefix) :]: v for k, v in saved.weights.items() if k.startswith(prefix)})
+            model.load_state_dict(
+                {k[len(prefix) :]: v for k, v in saved.weights.items() if k.startswith(prefix)}
+            )
             models.append(model)
         forecaster.settings = settings
         forecaster._freq = Frequency(settings.freq)
@@ -298,16 +344,19 @@ class Forecaster:
         forecaster._trained_ids = pd.Index(saved.series["trained_ids"], dtype=id_type)
         forecaster._trained_until = np.array(saved.series["trained_until"], dtype=np.int64)
         forecaster._state = from_dict(forecaster._engine.empty(schema.no_static()), saved.states)
+        if len(forecaster._ids) != len(forecaster._state.last):
+            raise ValueError(f"{len(forecaster._ids)} series but {len(forecaster._state.last)} states")
         return forecaster
 
     @property
     def _columns(self) -> list[str]:
         return [*self.settings.futr_exog_list, *self.settings.hist_exog_list]
 
-    def _read(self, df: Any) -> Panel:
+    def _read(self, df: Any, in_sight: int = 0) -> Panel:
+        """Rows of a frame. Of a gap, as many steps are kept as a forecast sees, and the last `in_sight` besides."""
         settings = self.settings
         longest = context_length(settings, self._freq) + max(choose_lags(settings, self._freq), default=0)
-        panel = read_panel(df, self._freq, self._columns, max_gap=longest + settings.window_stride)
+        panel = read_panel(df, self._freq, self._columns, max_gap=longest + settings.window_stride + in_sight)
         return begin_with_values(panel, np.ones(len(panel.ids), bool), "df")
 
     def _require_fit(self) -> Engine:
@@ -318,10 +367,13 @@ class Forecaster:
     def _index(self, ids: Sequence[Any] | None) -> Ints:
         if ids is None:
             return np.arange(len(self._ids))
-        index = self._ids.get_indexer(pd.Index(list(ids), dtype=self._ids.dtype))
-        unknown = [i for i, at in zip(ids, index, strict=True) if at < 0]
+        wanted = [ids] if isinstance(ids, str) else list(ids)
+        index = self._ids.get_indexer(pd.Index(wanted, dtype=object))
+        unknown = [i for i, at in zip(wanted, index, strict=True) if at < 0]
         if unknown:
-            raise InputError(f"These series are not known: {listing(unknown)}. Give their observations to update first.")
+            raise InputError(
+                f"These series are not known: {listing(unknown)}. Give their observations to update first."
+            )
         return index
 
     @torch.no_grad()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import numbers
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,7 +18,7 @@ from aru.panel import as_frame
 def quantiles_of(level: Sequence[float] | None) -> list[float]:
     """The median, then the two ends of each central interval."""
     for value in level or ():
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 100:
+        if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < value < 100:
             raise ConfigError(f"level must hold percentages between 0 and 100, got {value!r}.")
     return [0.5] + [q for value in level or () for q in (0.5 - value / 200, 0.5 + value / 200)]
 
@@ -60,15 +61,20 @@ class FrameStyle:
             import pandas as pd
 
             return pd.DataFrame(data)
-        frame = nw.from_dict({k: v.tolist() if v.dtype == object else v for k, v in data.items()}, backend="polars")
+        frame = nw.from_dict(
+            {k: v.tolist() if v.dtype == object else v for k, v in data.items()}, backend="polars"
+        )
         if self.ds == "date":
-            frame = frame.with_columns(*(nw.col(c).cast(nw.Date) for c in ("ds", "cutoff") if c in frame.columns))
+            frame = frame.with_columns(
+                *(nw.col(c).cast(nw.Date) for c in ("ds", "cutoff") if c in frame.columns)
+            )
         return frame.to_native()
 
     def _times(self, times: Any) -> Any:
         if self.ds == "int":
             return times
-        unit = "us" if self.ds == "date" else self.ds
+        # Dates are cast afterwards, and polars has no seconds.
+        unit = "us" if self.ds == "date" or (self.backend, self.ds) == ("polars", "s") else self.ds
         return np.asarray(times, dtype=np.int64).view("datetime64[us]").astype(f"datetime64[{unit}]")
 
     def to_json(self) -> dict[str, str]:

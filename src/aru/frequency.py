@@ -28,6 +28,8 @@ CYCLES: Mapping[str, int] = MappingProxyType(
         "month": 366 * DAY,
     }
 )
+MONTHS = ("M", "MS", "ME", "BMS", "BME")
+QUARTERS = ("Q", "QS", "QE", "BQS", "BQE")
 
 
 def to_index(times: Times) -> pd.DatetimeIndex:
@@ -45,34 +47,16 @@ class Frequency:
 
     def __init__(self, freq: str | int | None) -> None:
         self.freq = freq
-        self._offset: pd.tseries.offsets.BaseOffset | None = None
-        if isinstance(freq, str):
-            try:
-                self._offset = pd.tseries.frequencies.to_offset(freq)
-            except ValueError as error:
-                raise ConfigError(
-                    f"freq={freq!r} is not a pandas offset alias: use for instance 'D', 'h', 'W-FRI', 'MS'."
-                ) from error
-
-    @property
-    def _step(self) -> int | None:
-        """Length of a step where all steps are equally long."""
-        if isinstance(self.freq, int):
-            return self.freq
-        if self._offset is None:
-            return None
-        if self._offset.freqstr.lstrip("0123456789") == "D":
-            return DAY * self._offset.n
-        try:
-            nanos = self._offset.nanos
-        except ValueError:  # months, business days, anchored weeks
-            return None
-        return int(nanos) // 1000
+        self._offset = _parse(freq) if isinstance(freq, str) else None
+        self._step = freq if isinstance(freq, int) else _fixed_step(self._offset)
+        if self._step is not None and self._step < 1:
+            raise ConfigError(f"freq={freq!r} does not move forward in time: use a positive step.")
 
     def steps(self, start: Times, end: Times) -> Times:
         """Steps from `start` to `end`, elementwise; -1 where a time does not lie on the grid.
 
-        `start` must not be after `end`. Without a frequency every later row is one step away.
+        `start` must not be after `end`. Without a frequency every later row is one step away. The grid of a
+        multiple (every second month, say) begins at `start`, whatever other series do.
         """
         if self.freq is None:
             return (end > start).astype(np.int64)
@@ -81,65 +65,100 @@ class Frequency:
         if self._step is not None:
             whole, rest = np.divmod(end - start, self._step)
             return np.where(rest == 0, whole, -1)
-        grid = self._grid(int(start.min()), int(end.max()))
+        offset = self._irregular
+        same_clock = True
+        if not isinstance(offset, pd.offsets.BusinessHour):  # the others move dates and keep the time of day
+            clock = start % DAY
+            same_clock = clock == end % DAY
+            start, end = start - clock, end - end % DAY
+        grid = _grid(int(start.min()), int(end.max()), offset.base)
         at, until = np.searchsorted(grid, start), np.searchsorted(grid, end)
-        on_grid = (grid[at.clip(max=len(grid) - 1)] == start) & (grid[until.clip(max=len(grid) - 1)] == end)
-        return np.where(on_grid, until - at, -1)
+        top = len(grid) - 1
+        whole, rest = np.divmod(until - at, offset.n)
+        on_grid = (grid[at.clip(max=top)] == start) & (grid[until.clip(max=top)] == end)
+        return np.where(on_grid & same_clock & (rest == 0), whole, -1)
 
     def shift(self, times: Times, steps: int) -> Times:
         """The times `steps` later."""
-        if self.freq is None:
-            raise FrequencyError("Without a frequency future timestamps are not known: pass them in futr_df.")
         if self._step is not None:
             return times + steps * self._step
+        move = steps * self._irregular
         if len(times) == 0:
             return times
         unique, where = np.unique(times, return_inverse=True)
-        moved = from_index(pd.DatetimeIndex([t + steps * self._offset for t in to_index(unique)]))
-        return moved[where]
+        return from_index(pd.DatetimeIndex([t + move for t in to_index(unique)]))[where]
 
     def horizon(self, last: Times, h: int) -> Times:
         """(series,) last times -> (series, h) future times."""
         if self._step is not None:
             return last[:, None] + self._step * np.arange(1, h + 1)
+        offset = self._irregular
         unique, where = np.unique(last, return_inverse=True)
-        future = np.stack([self._future(int(t), h) for t in unique]) if len(unique) else np.zeros((0, h), np.int64)
+        future = np.empty((len(unique), h), np.int64)
+        for i, time in enumerate(to_index(unique)):
+            future[i] = from_index(pd.date_range(time, periods=h + 1, freq=offset))[1:]
         return future[where]
 
-    def _future(self, time: int, h: int) -> Times:
-        if self.freq is None:
+    @property
+    def _irregular(self) -> pd.tseries.offsets.BaseOffset:
+        """The offset whose steps are not equally long."""
+        if self._offset is None:
             raise FrequencyError("Without a frequency future timestamps are not known: pass them in futr_df.")
-        start = to_index(np.array([time]))[0]
-        return from_index(pd.date_range(start, periods=h + 1, freq=self._offset))[1:]
-
-    def _grid(self, first: int, last: int) -> Times:
-        bounds = to_index(np.array([first, last]))
-        grid = from_index(pd.date_range(bounds[0], bounds[1], freq=self._offset))
-        return grid if len(grid) else np.array([np.iinfo(np.int64).min])
+        return self._offset
 
     def seasons(self) -> tuple[int, ...]:
         """Natural seasonal lengths in steps, shortest first; empty where there is none."""
-        if self._offset is None or isinstance(self.freq, int):
+        if self._offset is None:
             return ()
-        step = self._step
+        step, n = self._step, self._offset.n
         if step is not None and step < DAY:
             return tuple(cycle // step for cycle in (DAY, 7 * DAY) if cycle % step == 0)
         if step == DAY:
             return (7,)
-        name = self._offset.name.split("-")[0]
-        if step == 7 * DAY or name == "W":
-            return (52,) if self._offset.n == 1 or step == 7 * DAY else ()
-        if name == "B":
+        name = self._offset.rule_code.split("-")[0]
+        if step == 7 * DAY or (name == "W" and n == 1):
+            return (52,)
+        if name == "B" and n == 1:
             return (5,)
-        if name in ("M", "MS", "ME", "BMS", "BME"):
-            return (12 // self._offset.n,) if 12 % self._offset.n == 0 and self._offset.n < 12 else ()
-        if name in ("Q", "QS", "QE", "BQS", "BQE"):
-            return (4 // self._offset.n,) if self._offset.n in (1, 2) else ()
-        return ()
+        year = {**dict.fromkeys(MONTHS, 12), **dict.fromkeys(QUARTERS, 4)}.get(name, 1)
+        return (year // n,) if n < year and year % n == 0 else ()
+
+
+def _parse(freq: str) -> pd.tseries.offsets.BaseOffset:
+    try:
+        offset = pd.tseries.frequencies.to_offset(freq)
+    except ValueError as error:
+        raise ConfigError(
+            f"freq={freq!r} is not a pandas offset alias: use for instance 'D', 'h', 'W-FRI', 'MS'."
+        ) from error
+    if offset.n < 1:
+        raise ConfigError(f"freq={freq!r} does not move forward in time: use a positive step.")
+    return offset
+
+
+def _fixed_step(offset: pd.tseries.offsets.BaseOffset | None) -> int | None:
+    """Length of a step where all steps are equally long."""
+    if offset is None:
+        return None
+    if offset.rule_code == "D":  # a calendar day: without time zones, always as long
+        return DAY * offset.n
+    try:
+        nanos = int(offset.nanos)
+    except ValueError:  # months, business days, anchored weeks
+        return None
+    if nanos % 1000:
+        raise ConfigError(f"freq={offset.freqstr!r} is finer than a microsecond, which is how time is kept.")
+    return nanos // 1000
+
+
+def _grid(first: int, last: int, offset: pd.tseries.offsets.BaseOffset) -> Times:
+    bounds = to_index(np.array([first, last]))
+    grid = from_index(pd.date_range(bounds[0], bounds[1], freq=offset))
+    return grid if len(grid) else np.array([np.iinfo(np.int64).min])
 
 
 def calendar_features(step: int) -> tuple[str, ...]:
-    """Which calendar codes describe a time, given the typical distance between observations (microseconds)."""
+    """Which calendar codes describe a time, given the typical step between observations (microseconds)."""
     if step < DAY // 24:
         return ("minute", "hour", "day_of_week", "month")
     if step < DAY:

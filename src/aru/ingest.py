@@ -13,10 +13,21 @@ import pandas as pd
 import torch
 
 from aru.engine import Engine, Ragged
-from aru.errors import ConfigError, FutureError, LateError, ValueRangeError, listing
+from aru.errors import ColumnError, ConfigError, FutureError, LateError, ValueRangeError, listing
 from aru.frequency import Frequency, Times
-from aru.panel import Ints, Known, Panel, Past, read_continuation, read_future, read_static, show_rows
-from aru.schema import Rows
+from aru.panel import (
+    Categories,
+    Column,
+    Ints,
+    Known,
+    Panel,
+    Past,
+    read_continuation,
+    read_future,
+    read_static,
+    show_rows,
+)
+from aru.schema import Rows, Schema
 from aru.state import SeriesState, concat, take
 
 
@@ -32,9 +43,9 @@ class UpdateResult:
 
 
 class Update(NamedTuple):
-    """New states of the series that changed: first the known ones at `index`, then those in `new_ids`."""
+    """New states of the series that changed: first the known ones at `known`, then those in `new_ids`."""
 
-    index: Ints
+    known: Ints
     new_ids: pd.Index[Any]
     state: SeriesState | None
     applied: int
@@ -58,6 +69,7 @@ def compute_update(
     columns = [*engine.settings.futr_exog_list, *engine.settings.hist_exog_list]
     known = Known(ids, state.last.cpu().numpy())
     panel, past = read_continuation(df, freq, columns, known, engine.max_gap)
+    check_kinds(panel, engine.schema, "new_df")
     reasons = _judge(ids, state, past)
     wrong = reasons != "duplicate"
     if wrong.any() and late == "raise":
@@ -66,7 +78,12 @@ def compute_update(
             f"{show_rows(past.ids[wrong], past.ds[wrong], engine.schema.datetime)} ({reasons[wrong][0]}). "
             "Nothing was applied. Drop them, or pass late='skip'."
         )
-    left_out = {"unique_id": past.ids[wrong].to_numpy(), "ds": past.ds[wrong], "y": past.y[wrong], "reason": reasons[wrong]}
+    left_out = {
+        "unique_id": past.ids[wrong].to_numpy(),
+        "ds": past.ds[wrong],
+        "y": past.y[wrong],
+        "reason": reasons[wrong],
+    }
     duplicates = int((~wrong).sum())
     if len(panel.ids) == 0:
         return Update(np.zeros(0, np.int64), ids[:0], None, 0, 0, duplicates, left_out)
@@ -89,7 +106,7 @@ def compute_update(
         torch.from_numpy(panel.skipped),
     )
     return Update(
-        index=index,
+        known=index,
         new_ids=new_ids,
         state=engine.advance(concat(parts) if len(parts) > 1 else parts[0], data),
         applied=int((~panel.inserted).sum()),
@@ -97,6 +114,22 @@ def compute_update(
         duplicates=duplicates,
         left_out=left_out,
     )
+
+
+def check_kinds(panel: Panel, schema: Schema, name: str) -> None:
+    """Refuse ids and times of another kind than training had: they would pass for new series, or for the past."""
+    kinds = ("strings", "integers")
+    integer_ids = bool(pd.api.types.is_integer_dtype(panel.ids))
+    if len(panel.ids) and integer_ids != schema.integer_ids:
+        raise ColumnError(
+            f"unique_id of {name} holds {kinds[integer_ids]}, but training had {kinds[schema.integer_ids]}: "
+            "convert the column."
+        )
+    kinds = ("integers", "timestamps")
+    if panel.datetime != schema.datetime:
+        raise ColumnError(
+            f"ds of {name} holds {kinds[panel.datetime]}, but training had {kinds[schema.datetime]}: convert the column."
+        )
 
 
 def begin_with_values(panel: Panel, which: Any, name: str) -> Panel:
@@ -123,8 +156,9 @@ def future_rows(
             needed = listing(["unique_id", "ds", *columns], 20)
             raise FutureError(f"Forecasts need futr_df with {needed} for the next {h} steps of each series.")
         ds = freq.horizon(last, h)
-        return ds, engine.schema.encode(_rows_at(ids, ds, {}, engine.schema.datetime))
+        return ds, _encode_future(engine.schema, ids, ds, {})
     panel = read_future(futr_df, freq, list(columns))
+    check_kinds(panel, engine.schema, "futr_df")
     if freq.freq is None:
         at, ds = _next_rows(panel, ids, last, h)
     else:
@@ -137,8 +171,12 @@ def future_rows(
                 f"{show_rows(ids[series[:5]], ds[series[:5], lead[:5]], panel.datetime, len(series))}. "
                 f"Give the covariates of the next {h} steps of every series."
             )
-    picked = {k: (type(c)(c.codes[at.ravel()], c.values) if isinstance(c, tuple) else c[at.ravel()]) for k, c in panel.columns.items()}
-    return ds, engine.schema.encode(_rows_at(ids, ds, picked, engine.schema.datetime))
+    rows = at.ravel()
+    picked: dict[str, Column] = {
+        k: Categories(c.codes[rows], c.values) if isinstance(c, Categories) else c[rows]
+        for k, c in panel.columns.items()
+    }
+    return ds, _encode_future(engine.schema, ids, ds, picked)
 
 
 def _judge(ids: pd.Index[Any], state: SeriesState, past: Past) -> Any:
@@ -158,7 +196,8 @@ def _judge(ids: pd.Index[Any], state: SeriesState, past: Past) -> Any:
     missing = np.isnan(past.y)
     duplicate = found & np.where(observed, value == past.y, missing)
     conflict = found & observed & ~duplicate
-    return np.select([duplicate, conflict], ["duplicate", "another value was consumed for this time"], "arrived too late").astype(object)
+    reasons = ["duplicate", "another value was consumed for this time"]
+    return np.select([duplicate, conflict], reasons, "arrived too late").astype(object)
 
 
 def _matching_rows(panel: Panel, ids: pd.Index[Any], ds: Times) -> Ints:
@@ -188,16 +227,20 @@ def _next_rows(panel: Panel, ids: pd.Index[Any], last: Times, h: int) -> tuple[I
     return at, panel.ds[at]
 
 
-def _rows_at(ids: pd.Index[Any], ds: Times, columns: dict[str, Any], datetime: bool) -> Panel:
+def _encode_future(schema: Schema, ids: pd.Index[Any], ds: Times, columns: dict[str, Column]) -> Rows:
+    """Rows of the future: known covariates as given; y and historic covariates are missing."""
     n, h = ds.shape
-    return Panel(
+    missing: dict[str, Column] = {c.name: np.full(n * h, np.nan) for c in schema.hist[0]}
+    missing |= {c.name: Categories(np.full(n * h, -1), ()) for c in schema.hist[1]}
+    panel = Panel(
         ids=ids,
         starts=np.arange(n) * h,
         lengths=np.full(n, h),
         ds=np.ascontiguousarray(ds).ravel(),
         y=np.full(n * h, np.nan),
-        columns=columns,
+        columns=columns | missing,
         inserted=np.zeros(n * h, bool),
         skipped=np.zeros(n * h, np.int64),
-        datetime=datetime,
+        datetime=schema.datetime,
     )
+    return schema.encode(panel)

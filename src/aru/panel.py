@@ -1,14 +1,15 @@
 """From a long frame to checked, sorted, gap-free arrays.
 
-A frame has one row per series and time: `unique_id`, `ds`, `y` and covariates; pandas, polars or anything else that
-narwhals reads. A `Panel` holds the same rows sorted by series and time, with rows inserted where `ds` skips a step.
-Every problem raises an error that shows the first offending rows and says what to do.
+A frame has one row per series and time: `unique_id`, `ds`, `y` and covariates; pandas, polars or anything
+else that narwhals reads. A `Panel` holds the same rows sorted by series and time, with rows inserted where
+`ds` skips a step. Every problem raises an error that shows the first offending rows and says what to do.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import narwhals as nw
@@ -46,8 +47,8 @@ Column: TypeAlias = Floats | Categories
 class Panel:
     """Rows sorted by series and time, without gaps. Series i owns rows starts[i] : starts[i] + lengths[i].
 
-    A gap longer than what any forecast can still see is not filled in full: `skipped` counts the steps left out
-    just before a row.
+    A gap longer than what any forecast can still see is not filled in full: `skipped` counts the steps left
+    out just before a row.
     """
 
     ids: pd.Index[Any]
@@ -80,7 +81,7 @@ class Panel:
             self,
             ids=self.ids[some],
             lengths=lengths,
-            starts=np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(np.int64),
+            starts=np.cumsum(lengths) - lengths,
             ds=self.ds[keep],
             y=self.y[keep],
             columns={k: _map_rows(c, lambda a: a[keep]) for k, c in self.columns.items()},
@@ -127,25 +128,33 @@ class Past(NamedTuple):
 def read_panel(
     df: Any, freq: Frequency, columns: Sequence[str] = (), *, max_gap: int | None = None, name: str = "df"
 ) -> Panel:
-    """Check a long frame and sort it into a panel. Columns not asked for are ignored; the frame is not changed."""
+    """Check a long frame and sort it into a panel. Columns not asked for are ignored."""
     rows, ids, datetime = _read_rows(df, freq, ["y", *columns], name)
     return _fill_gaps(rows, ids, _positions(rows, ids, freq, datetime, name), freq, max_gap, datetime)
 
 
 def read_continuation(
-    df: Any, freq: Frequency, columns: Sequence[str], known: Known, max_gap: int | None = None, name: str = "new_df"
+    df: Any,
+    freq: Frequency,
+    columns: Sequence[str],
+    known: Known,
+    max_gap: int | None = None,
+    name: str = "new_df",
 ) -> tuple[Panel, Past]:
     """Like `read_panel` for rows that continue known series: gaps count from each series' latest time.
 
     Rows at or before it are returned apart.
     """
     rows, ids, datetime = _read_rows(df, freq, ["y", *columns], name)
-    at = known.ids.get_indexer(pd.Index(ids))
+    if len(known.ids) and (known.ids.dtype == np.int64) != (ids.dtype == np.int64):
+        kinds = ("integers", "strings") if known.ids.dtype == np.int64 else ("strings", "integers")
+        raise ColumnError(f"unique_id of {name} holds {kinds[1]} where {kinds[0]} are known: convert it.")
+    at = known.ids.get_indexer(ids)
     never = np.iinfo(np.int64).min
     last = np.where(at >= 0, known.last[at], never) if len(known.ids) else np.full(len(ids), never)
     old = rows.ds <= last[rows.codes]
-    past = Past(pd.Index(ids)[rows.codes[old]], rows.ds[old], rows.y[old])
-    # The latest known time of a series becomes its first row, from which positions count; it is dropped at the end.
+    past = Past(ids[rows.codes[old]], rows.ds[old], rows.y[old])
+    # The latest known time of a series becomes its first row, from which positions count; it goes at the end.
     anchors = np.flatnonzero(at >= 0)
     rows = _Rows(
         np.concatenate([anchors, rows.codes[~old]]),
@@ -164,7 +173,9 @@ def read_future(df: Any, freq: Frequency, columns: Sequence[str], name: str = "f
     return _fill_gaps(rows, ids, np.arange(len(rows.ds)), freq, None, datetime)
 
 
-def _read_rows(df: Any, freq: Frequency, columns: Sequence[str], name: str) -> tuple[_Rows, Any, bool]:
+def _read_rows(
+    df: Any, freq: Frequency, columns: Sequence[str], name: str
+) -> tuple[_Rows, pd.Index[Any], bool]:
     """Checked rows sorted by series and time, the series' ids in order, and whether time is a datetime."""
     frame = as_frame(df, name)
     _require_columns(frame, ["unique_id", "ds", *columns], name)
@@ -180,12 +191,13 @@ def _read_rows(df: Any, freq: Frequency, columns: Sequence[str], name: str) -> t
         at = np.flatnonzero(same) + 1
         raise DuplicateError(
             f"{name} has {len(at)} duplicate rows for a series and time: "
-            f"{show_rows(unique[rows.codes[at[:SHOWN]]], rows.ds[at[:SHOWN]], datetime, len(at))}. Keep one row of each."
+            f"{show_rows(unique[rows.codes[at[:SHOWN]]], rows.ds[at[:SHOWN]], datetime, len(at))}. "
+            "Keep one row of each."
         )
     return rows, unique, datetime
 
 
-def _positions(rows: _Rows, ids: Any, freq: Frequency, datetime: bool, name: str) -> Ints:
+def _positions(rows: _Rows, ids: pd.Index[Any], freq: Frequency, datetime: bool, name: str) -> Ints:
     """Steps of each row since the first row of its series."""
     starts = np.flatnonzero(np.diff(rows.codes, prepend=-1))
     first = np.repeat(starts, np.diff(np.append(starts, len(rows.codes))))
@@ -197,7 +209,7 @@ def _positions(rows: _Rows, ids: Any, freq: Frequency, datetime: bool, name: str
         raise FrequencyError(
             f"{len(at)} rows of {name} do not lie on the grid of freq={freq.freq!r}: "
             f"{show_rows(ids[rows.codes[at[:SHOWN]]], rows.ds[at[:SHOWN]], datetime, len(at))}. "
-            f"{_frequency_hint(rows.ds, rows.codes, datetime)}"
+            f"{_frequency_hint(rows, datetime)}"
         )
     return position
 
@@ -205,9 +217,19 @@ def _positions(rows: _Rows, ids: Any, freq: Frequency, datetime: bool, name: str
 def as_frame(df: Any, name: str) -> nw.DataFrame[Any]:
     """Any eager frame that narwhals knows."""
     try:
-        return nw.from_native(df, eager_only=True)
+        frame: nw.DataFrame[Any] = nw.from_native(df, eager_only=True)
     except TypeError as error:
         raise InputError(f"{name} must be a pandas or polars data frame, got {type(df).__name__}.") from error
+    except nw.exceptions.DuplicateError as error:
+        raise ColumnError(
+            f"{name} has several columns of the same name: {_repeated(df)}. Keep one."
+        ) from error
+    return frame
+
+
+def _repeated(df: Any) -> str:
+    columns = pd.Index(df.columns)
+    return listing(list(columns[columns.duplicated()].unique()))
 
 
 def read_static(
@@ -217,37 +239,49 @@ def read_static(
     if not columns:
         return {}
     if df is None:
-        raise ColumnError(f"stat_exog_list names {listing(columns)}: pass {name} with unique_id and these columns.")
+        raise ColumnError(
+            f"stat_exog_list names {listing(columns)}: pass {name} with unique_id and these columns."
+        )
     frame = as_frame(df, name)
     _require_columns(frame, ["unique_id", *columns], name)
     have = _read_ids(frame, name)
     repeated = have[have.duplicated()]
     if len(repeated):
-        raise DuplicateError(f"{name} has several rows for the series {listing(list(repeated))}. Keep one row of each.")
+        raise DuplicateError(
+            f"{name} has several rows for the series {listing(list(repeated))}. Keep one row of each."
+        )
     at = have.get_indexer(ids)
     if (at < 0).any():
-        raise ColumnError(f"{name} has no row for the series {listing(list(ids[at < 0]))}. Add one row for each.")
+        raise ColumnError(
+            f"{name} has no row for the series {listing(list(ids[at < 0]))}. Add one row for each."
+        )
     return {c: _map_rows(read_column(frame, c, name), lambda a: a[at]) for c in columns}
 
 
 def read_column(frame: nw.DataFrame[Any], column: str, name: str) -> Column:
-    """Numbers become float64 with NaN for missing; category, string and bool columns become categories."""
+    """Numbers become float64 with NaN for missing; category, string and bool columns become categories.
+
+    A column without any value has no type of its own: it is NaN throughout.
+    """
     series = frame[column]
     dtype = series.dtype
-    if dtype.is_numeric():
+    missing = np.asarray(series.is_null().to_numpy())
+    if dtype.is_numeric() or missing.all():
         values = _to_float(series)
         if np.isinf(values).any():
-            rows = np.flatnonzero(np.isinf(values))
             raise ValueRangeError(
-                f"Column {column!r} of {name} is infinite in row {listing(list(rows))}. Use NaN for missing values."
+                f"Column {column!r} of {name} is infinite at {_name_rows(frame, np.isinf(values))}. "
+                "Use NaN for missing values."
             )
         return values
     if dtype == nw.Boolean or dtype in (nw.String, nw.Categorical, nw.Enum, nw.Object):
-        missing = series.is_null().to_numpy()
-        text = np.asarray(series.to_numpy(), dtype=object)
-        categorical = pd.Categorical(pd.Series(text, dtype=object).where(~missing, None).astype("str").where(~missing))
-        return Categories(categorical.codes.astype(np.int64), tuple(map(str, categorical.categories)))
-    raise ColumnError(f"Column {column!r} of {name} has type {dtype}: covariates are numbers, strings, categories or bools.")
+        text = np.array([str(v) for v in _to_objects(series)[~missing]], dtype=object)
+        codes = np.full(len(missing), -1)
+        codes[~missing], categories = pd.factorize(text, sort=True)
+        return Categories(codes, tuple(categories))
+    raise ColumnError(
+        f"Column {column!r} of {name} has type {dtype}: covariates are numbers, strings, categories or bools."
+    )
 
 
 class _Rows(NamedTuple):
@@ -270,9 +304,9 @@ def _append(column: Column, missing: int, keep: Bools) -> Column:
 
 
 def _fill_gaps(
-    rows: _Rows, ids: Any, position: Ints, freq: Frequency, max_gap: int | None, datetime: bool
+    rows: _Rows, ids: pd.Index[Any], position: Ints, freq: Frequency, max_gap: int | None, datetime: bool
 ) -> Panel:
-    """Insert a row for every step that `ds` leaves out (at most `max_gap` a gap; the rest is counted as skipped)."""
+    """Insert a row for every step that `ds` leaves out: at most `max_gap` a gap; the rest is skipped."""
     n = len(rows.ds)
     first = np.concatenate([[True], rows.codes[1:] != rows.codes[:-1]])
     gap = np.where(first, 0, np.diff(position, prepend=0) - 1)
@@ -280,8 +314,9 @@ def _fill_gaps(
     limit = 50 * n + 10_000_000
     if filled.sum() > limit:
         raise FrequencyError(
-            f"On the grid of freq={freq.freq!r} there would be {int(filled.sum()):,} missing steps between {n:,} rows. "
-            f"{_frequency_hint(rows.ds, rows.codes, datetime)}"
+            f"On the grid of freq={freq.freq!r} there would be {int(filled.sum()):,} missing steps "
+            f"between {n:,} rows. "
+            f"{_frequency_hint(rows, datetime)}"
         )
     target = np.arange(n) + np.cumsum(filled)
     total = n + int(filled.sum())
@@ -302,9 +337,9 @@ def _fill_gaps(
     y[target] = rows.y
     lengths = np.bincount(codes, minlength=len(ids))
     return Panel(
-        ids=pd.Index(ids),
-        starts=np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(np.int64),
-        lengths=lengths.astype(np.int64),
+        ids=ids,
+        starts=np.cumsum(lengths) - lengths,
+        lengths=lengths,
         ds=ds,
         y=y,
         columns={k: _spread(c, target, total) for k, c in rows.data.items()},
@@ -346,83 +381,160 @@ def _spread(column: Column, target: Ints, total: int) -> Column:
     return values
 
 
-def _map_rows(column: Column, pick: Any) -> Column:
-    return Categories(pick(column.codes), column.values) if isinstance(column, Categories) else pick(column)
+def _map_rows(column: Column, pick: Callable[[Any], Any]) -> Column:
+    if isinstance(column, Categories):
+        return Categories(pick(column.codes), column.values)
+    values: Floats = pick(column)
+    return values
 
 
 def _require_columns(frame: nw.DataFrame[Any], columns: Sequence[str], name: str) -> None:
     missing = [c for c in columns if c not in frame.columns]
     if missing:
         raise ColumnError(
-            f"{name} has no column {listing([repr(c) for c in missing])}; it has {listing(frame.columns, 20)}. "
-            "Rename or add the columns."
+            f"{name} has no column {listing([repr(c) for c in missing])}; "
+            f"it has {listing(frame.columns, 20)}. Rename or add the columns."
         )
 
 
 def _read_ids(frame: nw.DataFrame[Any], name: str) -> pd.Index[Any]:
     series = frame["unique_id"]
-    null = series.is_null().to_numpy()
-    if null.any():
-        raise InputError(f"unique_id of {name} is missing in row {listing(list(np.flatnonzero(null)))}. Fill or drop them.")
+    _refuse_null(frame, "unique_id", series.is_null().to_numpy(), name)
     if series.dtype.is_integer():
         return pd.Index(series.to_numpy().astype(np.int64))
     if series.dtype in (nw.String, nw.Categorical, nw.Enum, nw.Object):
-        return pd.Index(np.asarray(series.to_numpy(), dtype=object).astype(str), dtype=object)
+        return pd.Index([str(v) for v in _to_objects(series)], dtype=object)
     raise ColumnError(f"unique_id of {name} has type {series.dtype}: use strings or integers.")
 
 
 def _read_times(frame: nw.DataFrame[Any], freq: Frequency, name: str) -> tuple[Times, bool]:
     series = frame["ds"]
-    null = series.is_null().to_numpy()
-    if null.any():
-        raise InputError(f"ds of {name} is missing in row {listing(list(np.flatnonzero(null)))}. Fill or drop them.")
+    _refuse_null(frame, "ds", series.is_null().to_numpy(), name)
+    if series.dtype in (nw.String, nw.Object):
+        series = _parse_times(frame, name)
     dtype = series.dtype
     if dtype.is_integer():
         if isinstance(freq.freq, str):
-            raise FrequencyError(f"ds of {name} holds integers but freq={freq.freq!r}: use an integer freq or datetimes.")
+            raise FrequencyError(
+                f"ds of {name} holds integers but freq={freq.freq!r}: use an integer freq or datetimes."
+            )
         return series.to_numpy().astype(np.int64), False
-    if dtype in (nw.String, nw.Object):
-        try:
-            parsed = pd.to_datetime(pd.Series(np.asarray(series.to_numpy(), dtype=object)))
-        except (ValueError, TypeError) as error:
-            raise ColumnError(f"ds of {name} cannot be read as timestamps: {str(error).splitlines()[0]}") from error
-        series = nw.from_native(parsed, series_only=True)
-        dtype = series.dtype
-    if dtype == nw.Datetime and getattr(dtype, "time_zone", None) is not None:
+    if isinstance(dtype, nw.Datetime) and dtype.time_zone is not None:
         raise ColumnError(
-            f"ds of {name} carries the time zone {dtype.time_zone}: "  # type: ignore[attr-defined]
+            f"ds of {name} carries the time zone {dtype.time_zone}: "
             "convert to local or UTC time and drop the zone, e.g. df['ds'].dt.tz_localize(None)."
         )
     if dtype not in (nw.Datetime, nw.Date):
         raise ColumnError(f"ds of {name} has type {dtype}: use timestamps, or integers with an integer freq.")
     if isinstance(freq.freq, int):
-        raise FrequencyError(f"ds of {name} holds timestamps but freq={freq.freq}: use a pandas offset alias, e.g. 'D'.")
+        raise FrequencyError(
+            f"ds of {name} holds timestamps but freq={freq.freq}: use a pandas offset alias, e.g. 'D'."
+        )
     return np.asarray(series.to_numpy()).astype("datetime64[us]").view(np.int64), True
+
+
+def _parse_times(frame: nw.DataFrame[Any], name: str) -> nw.Series[Any]:
+    """Text, dates or integers in a column of mixed type. What can only be guessed at is refused."""
+    values = pd.Series(_to_objects(frame["ds"])).infer_objects()
+    if values.dtype != np.int64:
+        try:
+            values = pd.to_datetime(values, format="ISO8601")
+        except (ValueError, TypeError):
+            values = _parse_other_times(values, frame, name)
+    _refuse_null(frame, "ds", values.isna().to_numpy(), name)  # an empty string, "NaT"
+    return nw.from_native(values, series_only=True)
+
+
+def _parse_other_times(values: pd.Series[Any], frame: nw.DataFrame[Any], name: str) -> pd.Series[Any]:
+    with warnings.catch_warnings(record=True) as guesses:
+        warnings.simplefilter("always")
+        try:
+            parsed = pd.to_datetime(values, errors="coerce")
+        except (ValueError, TypeError) as error:  # several time zones
+            raise ColumnError(f"ds of {name} cannot be read as timestamps: {error}") from error
+    bad = parsed.isna().to_numpy()
+    if bad.any() or guesses:
+        raise ColumnError(
+            f"ds of {name} cannot be read as timestamps: {_name_rows(frame, bad if bad.any() else ~bad)}. "
+            "Write them like 2024-01-31 or 2024-01-31 18:00, or convert them with pandas.to_datetime first."
+        )
+    return parsed
+
+
+def _refuse_null(frame: nw.DataFrame[Any], column: str, null: Bools, name: str) -> None:
+    if null.any():
+        raise InputError(
+            f"{column} of {name} is missing at {_name_rows(frame, null)}. Fill or drop these rows."
+        )
 
 
 def _read_target(frame: nw.DataFrame[Any], name: str) -> Floats:
     series = frame["y"]
-    if not (series.dtype.is_numeric() or series.dtype == nw.Boolean):
+    if not (series.dtype.is_numeric() or series.dtype == nw.Boolean or series.is_null().all()):
         raise ColumnError(f"y of {name} has type {series.dtype}: it must be numeric.")
     y = _to_float(series)
     if np.isinf(y).any():
-        rows = np.flatnonzero(np.isinf(y))
-        raise ValueRangeError(f"y of {name} is infinite in row {listing(list(rows))}. Use NaN for missing values.")
+        raise ValueRangeError(
+            f"y of {name} is infinite at {_name_rows(frame, np.isinf(y))}. Use NaN for missing values."
+        )
     return y
 
 
 def _to_float(series: nw.Series[Any]) -> Floats:
+    if series.is_null().all():  # of no type in particular, or of any
+        return np.full(len(series), np.nan)
     return np.array(series.cast(nw.Float64).to_numpy(), dtype=np.float64)
 
 
-def _frequency_hint(ds: Times, codes: Ints, datetime: bool) -> str:
-    """What the spacing of the first long series suggests."""
-    longest = np.bincount(codes).argmax()
-    times = ds[codes == longest][:50]
+def _to_objects(series: nw.Series[Any]) -> npt.NDArray[np.object_]:
+    """Python values. Integer categories stay integers, where pandas would make them floats to hold NaN."""
+    native = series.to_native()
+    if series.dtype in (nw.Categorical, nw.Enum) and isinstance(native, pd.Series):
+        return np.array([*native.cat.categories, None], dtype=object)[native.cat.codes.to_numpy()]
+    return np.asarray(series.to_numpy(), dtype=object)
+
+
+def _name_rows(frame: nw.DataFrame[Any], which: Bools) -> str:
+    """The first rows where `which` is true, by series and time as far as they are known, and by number."""
+    rows = np.flatnonzero(which)
+    keys = [frame[c][rows[:SHOWN].tolist()].to_list() for c in ("unique_id", "ds") if c in frame.columns]
+    names = [", ".join(str(v).removesuffix(" 00:00:00") for v in key) for key in zip(*keys, strict=True)]
+    head = ", ".join(f"({key}) in row {row}" for key, row in zip(names, rows, strict=False))
+    return head + (f" and {len(rows) - SHOWN} more" if len(rows) > SHOWN else "")
+
+
+# Usual frequencies from coarse to fine, as pandas writes them; the weekday of a week comes from the data.
+USUAL = (
+    "YS",
+    "YE",
+    "QS",
+    "QE",
+    "MS",
+    "ME",
+    "W",
+    "B",
+    "D",
+    "h",
+    "30min",
+    "15min",
+    "10min",
+    "5min",
+    "min",
+    "s",
+)
+
+
+def _frequency_hint(rows: _Rows, datetime: bool) -> str:
+    """What the spacing of the longest series suggests."""
+    times = rows.ds[rows.codes == np.bincount(rows.codes).argmax()][:50]
     if not datetime:
         step = int(np.median(np.diff(times))) if len(times) > 1 else 1
-        return f"The usual distance between rows is {step}: try freq={step}."
-    guess = pd.infer_freq(to_index(times)) if len(times) >= 3 else None
-    if guess is None:
-        return "Choose the pandas offset alias of your data, or freq=None if rows are consecutive whatever their dates."
-    return f"Series look like freq={guess!r}; or use freq=None if rows are consecutive whatever their dates."
+        if (np.diff(times) % step == 0).all():
+            return f"The usual distance between rows is {step}: try freq={step}."
+        return f"The usual distance between rows is {step}. Correct or drop the rows that do not fit."
+    weekday = to_index(times)[0].day_name()[:3].upper()
+    for alias in (f"W-{weekday}" if a == "W" else a for a in USUAL):
+        steps = Frequency(alias).steps(times[:-1], times[1:])
+        if len(steps) > 1 and (steps > 0).all() and np.median(steps) == 1:
+            return f"Series look like freq={alias!r}; or use freq=None if rows are consecutive."
+    return "Correct these rows, choose another pandas offset alias, or use freq=None if rows are consecutive."

@@ -1,8 +1,8 @@
 """What training learned about the columns: ranges, vocabularies, calendar, lags, typical size of the target.
 
-A `Schema` turns any later panel into the same tensors, so training, backtest and streaming see one encoding. Code 0 of
-every categorical column means "unknown": a missing value, or one that training never saw. Numbers are rescaled to
-[0, 1] by training's range and followed by an indicator of missingness.
+A `Schema` turns any later panel into the same tensors, so training, backtest and streaming see one encoding.
+Code 0 of every categorical column means "unknown": a missing value, or one that training never saw. Numbers
+are rescaled to [0, 1] by training's range and followed by an indicator of missingness.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from aru.errors import ColumnError, ConfigError, ValueRangeError
-from aru.frequency import CYCLES, DAY, Frequency, calendar_codes, calendar_features
-from aru.panel import Categories, Column, Floats, Panel
+from aru.frequency import CYCLES, DAY, Frequency, Times, calendar_codes, calendar_features
+from aru.panel import Bools, Categories, Column, Floats, Ints, Panel
 from aru.settings import Settings
 
 OUTSIDE = 1.0  # how far a number may leave its training range, in units of the range, before it is cut off
@@ -68,7 +68,7 @@ class CategoryColumn:
     name: str
     values: tuple[str, ...]
 
-    def encode(self, column: Categories) -> np.ndarray[Any, np.dtype[np.int64]]:
+    def encode(self, column: Categories) -> Ints:
         """Codes in training's vocabulary, 0 for anything else."""
         table = pd.Index(self.values, dtype=object).get_indexer(pd.Index(column.values, dtype=object)) + 1
         return np.append(table, 0)[column.codes]
@@ -152,18 +152,14 @@ class Schema:
 
 
 def learn_schema(
-    panel: Panel, static: Mapping[str, Column], settings: Settings, freq: Frequency, train: np.ndarray[Any, Any]
+    panel: Panel, static: Mapping[str, Column], settings: Settings, freq: Frequency, train: Bools
 ) -> Schema:
     """Learn from the rows where `train` is true; the others (validation) only have to be encodable."""
     y = panel.y[train & panel.observed]
-    if settings.transform == "log1p" and (y < 0).any():
-        rows = np.flatnonzero(panel.observed & (panel.y < 0))
-        raise ValueRangeError(
-            f"transform='log1p' needs y >= 0, but it is negative at {panel.show(rows)}. Use transform='asinh'."
-        )
+    _check_target(panel, settings, train & panel.observed)
     level = np.abs(y)
-    # The paper's scale is 1 + mean|y|. Data measured in small units (rates, shares) would hardly be scaled by it,
-    # so the constant shrinks with them.
+    # The paper's scale is 1 + mean|y|. Data measured in small units (rates, shares) would hardly be scaled by
+    # it, so the constant shrinks with them.
     unit = float(min(1.0, level.mean())) or 1.0
     stat = _learn_group(settings.stat_exog_list, static, slice(None))
     if settings.series_id:
@@ -184,6 +180,22 @@ def learn_schema(
     )
 
 
+def _check_target(panel: Panel, settings: Settings, known: Bools) -> None:
+    """Refuse values that the chosen transform or distribution cannot take."""
+    negative = np.flatnonzero(known & (panel.y < 0))
+    if settings.transform == "log1p" and len(negative):
+        raise ValueRangeError(
+            f"transform='log1p' needs y >= 0, but it is negative at {panel.show(negative)}. "
+            "Use transform='asinh'."
+        )
+    odd = np.flatnonzero(known & ~((panel.y >= 0) & (panel.y == np.round(panel.y))))
+    if settings.distribution == "negative-binomial" and len(odd):
+        raise ValueRangeError(
+            f"The negative binomial needs counts (0, 1, 2, ...), but y is no count at {panel.show(odd)}. "
+            "Use distribution='student-t'."
+        )
+
+
 def context_length(settings: Settings, freq: Frequency) -> int:
     """`input_size`, or the horizon, or a season that is not much longer than the horizon."""
     seasons = [season for season in freq.seasons() if season <= 4 * settings.h]
@@ -193,20 +205,20 @@ def context_length(settings: Settings, freq: Frequency) -> int:
 def choose_lags(settings: Settings, freq: Frequency) -> tuple[int, ...]:
     """Lags as asked for, or with "auto" the first whole seasons that are not shorter than the horizon."""
     if settings.lags != "auto":
-        return tuple(settings.lags or ())  # type: ignore[arg-type]
+        return tuple(settings.lags or ())
     seasons = freq.seasons()
     if not seasons:
-        raise ConfigError(f"lags='auto' knows no season for freq={settings.freq!r}: give the lags as numbers.")
+        raise ConfigError(
+            f"lags='auto' knows no season for freq={settings.freq!r}: give the lags as numbers."
+        )
     return tuple(sorted({season * -(-settings.h // season) for season in seasons}))
 
 
 def choose_distribution(settings: Settings, y: Floats) -> str:
     """Student-t, or the negative binomial for non-negative integers with many zeros."""
-    counts = bool((y >= 0).all() and (y == np.round(y)).all())
-    if settings.distribution == "negative-binomial" and not counts:
-        raise ValueRangeError("The negative binomial needs y to be counts (0, 1, 2, ...): use distribution='student-t'.")
     if settings.distribution != "auto":
         return settings.distribution
+    counts = bool((y >= 0).all() and (y == np.round(y)).all())
     plain = settings.transform is None and settings.loss == "nll"
     return "negative-binomial" if counts and plain and (y == 0).mean() > MANY_ZEROS else "student-t"
 
@@ -222,9 +234,10 @@ def _encode_group(group: Group, columns: Mapping[str, Column], n: int) -> tuple[
     codes = np.zeros((n, len(categories)), np.int64)
     for i, category in enumerate(categories):
         column = columns[category.name]
-        if not isinstance(column, Categories):
+        if isinstance(column, Categories):
+            codes[:, i] = category.encode(column)
+        elif not np.isnan(column).all():  # a column without any value may be of any type: all unknown
             raise ColumnError(f"Column {category.name!r} was categorical in training and is numeric now.")
-        codes[:, i] = category.encode(column)
     return torch.from_numpy(values), torch.from_numpy(codes)
 
 
@@ -243,18 +256,17 @@ def _learn_group(names: Sequence[str], columns: Mapping[str, Column], train: Any
     return tuple(numbers), tuple(categories)
 
 
-def _learn_calendar(panel: Panel, train: np.ndarray[Any, Any]) -> tuple[CategoryColumn, ...]:
+def _learn_calendar(panel: Panel, train: Bools) -> tuple[CategoryColumn, ...]:
     """Calendar features by the distance between rows; those whose values training saw about twice."""
     ds = panel.ds[train]
-    gaps = np.diff(ds)
-    gaps = gaps[gaps > 0]
+    gaps = np.diff(ds)[np.diff(panel.series[train]) == 0]
     step = int(np.median(gaps)) if len(gaps) else DAY
     span = int(ds.max() - ds.min())
     names = [f for f in calendar_features(step) if span >= ENOUGH_CYCLES * CYCLES[f]]
     return tuple(CategoryColumn(f, tuple(str(v) for v in np.unique(calendar_codes(f, ds)))) for f in names)
 
 
-def _calendar_column(column: CategoryColumn, ds: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
+def _calendar_column(column: CategoryColumn, ds: Times) -> Ints:
     known = np.array([int(v) for v in column.values])
     codes = calendar_codes(column.name, ds)
     at = np.searchsorted(known, codes).clip(max=len(known) - 1)

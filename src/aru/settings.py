@@ -189,7 +189,7 @@ class Settings:
     def _check_lags(self) -> None:
         if self.lags is None or self.lags == "auto":
             return
-        short = [lag for lag in self.lags if lag < self.h]  # type: ignore[operator]
+        short = [lag for lag in self.lags if lag < self.h]
         if short:
             raise ConfigError(
                 f"Lags {short} are shorter than h={self.h}: their values are not known at the forecast's origin. "

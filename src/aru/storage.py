@@ -5,7 +5,7 @@
     series.json          the ids of the series, in the order of their states
     states.safetensors   their states
 
-A save is written beside its destination and moved there in one step: a reader sees the old one or the new one.
+A save is written beside its destination and moved there when it is complete: a reader never sees half of one.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from aru.errors import StorageError
 
 FORMAT = 1
 _MODEL, _WEIGHTS, _SERIES, _STATES = "model.json", "weights.safetensors", "series.json", "states.safetensors"
+_FILES = {_MODEL, _WEIGHTS, _SERIES, _STATES}
 
 
 class Saved(NamedTuple):
@@ -37,12 +38,24 @@ class Saved(NamedTuple):
 
 
 def write(path: str | Path, saved: Saved) -> None:
-    """Write into a new or empty folder, or over an older save."""
-    target = Path(path)
-    if target.is_file() or (target.is_dir() and any(target.iterdir()) and not (target / _MODEL).is_file()):
-        raise StorageError(f"{target} holds other files: choose a new or empty folder, or an older save to replace.")
-    target.parent.mkdir(parents=True, exist_ok=True)
+    """Write into a new or empty folder, or over an older save. Nothing that is not ours is ever replaced."""
+    target = Path(path).resolve()
+    try:
+        if target.exists() and (
+            not target.is_dir() or {p.name for p in target.iterdir()} not in (set(), _FILES)
+        ):
+            raise StorageError(
+                f"{target} holds other files: choose a new or empty folder, or an older save to replace."
+            )
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _write(target, saved)
+    except OSError as error:
+        raise StorageError(f"{target} cannot be written ({error}). Choose another folder.") from error
+
+
+def _write(target: Path, saved: Saved) -> None:
     temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    old = temporary.with_name(f"{temporary.name}-old")
     try:
         (temporary / _MODEL).write_text(json.dumps({"format": FORMAT, **saved.model}, indent=1))
         (temporary / _SERIES).write_text(json.dumps(saved.series))
@@ -50,12 +63,14 @@ def write(path: str | Path, saved: Saved) -> None:
         save_file(saved.states, temporary / _STATES)
         temporary.chmod(0o755)
         if target.exists():
-            old = Path(tempfile.mkdtemp(prefix=f".{target.name}-old-", dir=target.parent))
             os.replace(target, old)
+        try:
             os.replace(temporary, target)
-            shutil.rmtree(old)
-        else:
-            os.replace(temporary, target)
+        except BaseException:
+            if old.exists():
+                os.replace(old, target)
+            raise
+        shutil.rmtree(old, ignore_errors=True)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
@@ -64,7 +79,9 @@ def read(path: str | Path) -> Saved:
     """Read a save, with a clear error for anything that is not one."""
     folder = Path(path)
     if not (folder / _MODEL).is_file():
-        raise StorageError(f"{folder} is not a saved forecaster: it has no {_MODEL}. Give the folder that save wrote.")
+        raise StorageError(
+            f"{folder} is not a saved forecaster: it has no {_MODEL}. Give the folder that save wrote."
+        )
     try:
         model = json.loads((folder / _MODEL).read_text())
         if model.pop("format", None) != FORMAT:
@@ -74,4 +91,5 @@ def read(path: str | Path) -> Saved:
     except StorageError:
         raise
     except Exception as error:
-        raise StorageError(f"{folder} cannot be read ({type(error).__name__}: {error}). Save the forecaster again.") from error
+        reason = f"{type(error).__name__}: {error}"
+        raise StorageError(f"{folder} cannot be read ({reason}). Save the forecaster again.") from error

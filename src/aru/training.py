@@ -131,7 +131,7 @@ class Training(pl.LightningModule):
             keep = finite.nonzero().squeeze(-1)
             block = self._block(series[keep], begin[keep], lengths[keep], batch.rows)
             losses = self.model.losses(block, grid)
-        loss = losses.total.sum() / losses.count.sum().clamp(min=1)
+        loss = losses.total.sum() / losses.values.sum().clamp(min=1)
         self.log("train_loss", loss.detach(), prog_bar=True)
         return loss
 
@@ -143,10 +143,9 @@ class Training(pl.LightningModule):
         n = min(int(lengths.max()), max(self.settings.max_windows * stride, val + stride))
         grid = self._grid((n - val) % stride, n)
         first = (n - val) // stride
-        model = self.model if self.average is None else self.average.module
-        losses = model.losses(self._block(series, lengths - n, lengths, n), grid, slice(first, None))
+        losses = self.final_model().losses(self._block(series, lengths - n, lengths, n), grid, slice(first, None))
         finite = losses.total.isfinite()
-        total, count = losses.total[finite].sum(), losses.count[finite].sum()
+        total, count = losses.total[finite].sum(), losses.values[finite].sum()
         self.log("val_loss", total / count.clamp(min=1), batch_size=int(count), prog_bar=True)
 
     def configure_optimizers(self) -> Any:
@@ -159,7 +158,9 @@ class Training(pl.LightningModule):
         )
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
-    def configure_gradient_clipping(self, optimizer: Any, gradient_clip_val: Any = None, gradient_clip_algorithm: Any = None) -> None:
+    def configure_gradient_clipping(
+        self, optimizer: Any, gradient_clip_val: Any = None, gradient_clip_algorithm: Any = None
+    ) -> None:
         """Clip the norm; a gradient that is not finite is dropped, and counted, instead of poisoning the weights."""
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), gradient_clip_val or math.inf)
         if not bool(norm.isfinite()):
@@ -185,7 +186,15 @@ class Training(pl.LightningModule):
         # Leads of the last windows reach past the end: padding.
         ahead = n + self.settings.h
         return gather_block(
-            data.rows, static, data.starts[series], lengths, begin, ahead, self.schema.input_size, self.schema.lags, self.sums
+            data.rows,
+            static,
+            data.starts[series],
+            lengths,
+            begin,
+            ahead,
+            self.schema.input_size,
+            self.schema.lags,
+            self.sums,
         )
 
 
@@ -232,7 +241,9 @@ class Progress(Callback):
         """Advance, and show the latest losses every few steps (reading them makes a GPU wait)."""
         if trainer.global_step % 20 and trainer.global_step != trainer.max_steps:
             return
-        note = "  ".join(f"{k.removesuffix('_loss')} {float(v):.4f}" for k, v in trainer.callback_metrics.items() if "_loss" in k)
+        note = "  ".join(
+            f"{k.removesuffix('_loss')} {float(v):.4f}" for k, v in trainer.callback_metrics.items() if "_loss" in k
+        )
         self.bar.update(self.task, completed=trainer.global_step, note=note)
 
     def on_train_end(self, *_: Any) -> None:
@@ -252,13 +263,17 @@ class Run(NamedTuple):
     val_loss: float
 
 
-def train(data: TrainingData, settings: Settings, schema: Schema, checkpoint_dir: Path | None = None) -> tuple[Settings, list[Model]]:
+def train(
+    data: TrainingData, settings: Settings, schema: Schema, checkpoint_dir: Path | None = None
+) -> tuple[Settings, list[Model]]:
     """Train what the settings ask for: a search over candidates, an ensemble of seeds, or one model.
 
     Returns the settings that were chosen and the models whose forecasts are averaged.
     """
     if (settings.search or settings.snapshots) and data.val_size == 0:
-        raise ConfigError("search and snapshots choose by validation loss: pass val_size to fit, for instance val_size=h.")
+        raise ConfigError(
+            "search and snapshots choose by validation loss: pass val_size to fit, for instance val_size=h."
+        )
     chosen = settings
     if settings.search:
         runs = []
@@ -317,7 +332,7 @@ def _train_one(data: TrainingData, settings: Settings, schema: Schema, member: i
             trainer.fit(
                 module,
                 DataLoader(batches, batch_size=None),
-                DataLoader(torch.arange(len(data.lengths)), batch_size=4 * settings.batch_size) if validate else None,
+                DataLoader(range(len(data.lengths)), batch_size=4 * settings.batch_size) if validate else None,  # type: ignore[arg-type]
                 ckpt_path=resume,
                 weights_only=False,
             )
@@ -332,7 +347,7 @@ def _train_one(data: TrainingData, settings: Settings, schema: Schema, member: i
 
 
 def choose_accelerator(name: str) -> str:
-    """"auto" is a CUDA device if there is one, else the CPU: MPS has no float64."""
+    """A CUDA device if there is one, else the CPU, for "auto": MPS has no float64."""
     if name != "auto":
         return name
     return "gpu" if torch.cuda.is_available() else "cpu"
@@ -375,12 +390,21 @@ def _seeded(seed: int) -> Iterator[None]:
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Lightning's remarks on data loaders, logging intervals and devices do not concern the user of a forecaster."""
-    loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric", "lightning.pytorch.utilities.rank_zero")]
+    loggers = [
+        logging.getLogger(name)
+        for name in ("lightning.pytorch", "lightning.fabric", "lightning.pytorch.utilities.rank_zero")
+    ]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.ERROR)
     with warnings.catch_warnings():
-        for text in (".*does not have many workers.*", ".*IterableDataset.*", ".*Checkpoint directory.*", ".*`isinstance.treespec.*", ".*LeafSpec.*"):
+        for text in (
+            ".*does not have many workers.*",
+            ".*IterableDataset.*",
+            ".*Checkpoint directory.*",
+            ".*`isinstance.treespec.*",
+            ".*LeafSpec.*",
+        ):
             warnings.filterwarnings("ignore", message=text)
         try:
             yield

@@ -1,7 +1,8 @@
 """Blocks of rows, the grid of origins on them, and the causal scale at each origin.
 
-A `Block` is a batch of series: `input_size` rows of context, then the rows to work on. Origin i of a block stands after
-i of those rows (origin 0 at the end of the context): it may look at everything before it and at nothing after it.
+A `Block` is a batch of series: `input_size` rows of context, then the rows to work on. Origin i of a block
+stands after i of those rows (origin 0 at the end of the context): it may look at everything before it and at
+nothing after it.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ class Block(NamedTuple):
     static: Float[Tensor, "batch _"]
     static_cat: Tensor
     total: Float[Tensor, " batch"]  # sum of |y| over all history up to origin 0
-    count: Float[Tensor, " batch"]  # observations up to origin 0
+    count: Float[Tensor, " batch"]  # type: ignore[assignment]  # observations up to origin 0; hides tuple.count
+
+
+ROW_FIELDS = Block._fields.index("static")  # the fields before it have a time dimension
 
 
 class Grid(NamedTuple):
@@ -37,7 +41,7 @@ class Grid(NamedTuple):
 
     first: int
     stride: int
-    count: int
+    count: int  # type: ignore[assignment]  # hides tuple.count
 
 
 class Scaling(NamedTuple):
@@ -108,10 +112,10 @@ def gather_block(
     lags: tuple[int, ...],
     sums: tuple[Tensor, Tensor],
 ) -> Block:
-    """Cut blocks out of encoded rows: series b contributes rows begin[b] - input_size ... begin[b] + n of its own.
+    """Cut blocks out of encoded rows: of series b its own rows from begin[b] - input_size up to begin[b] + n.
 
-    Positions before its first or after its last row are padding. `static` belongs to these series already; `sums` are
-    running sums of |y| and of observations over all rows, one longer than the rows.
+    Positions before its first or after its last row are padding. `static` belongs to these series already;
+    `sums` are running sums of |y| and of observations over all rows, one longer than the rows.
     """
     position = begin[:, None] + torch.arange(-input_size, n, device=begin.device)
     inside = (position >= 0) & (position < lengths[:, None])
@@ -128,7 +132,7 @@ def gather_block(
         known = known & rows.observed[at]
         lag.append(torch.where(known, y[at], 0.0))
         lag_observed.append(known)
-    until = starts + begin.clamp(min=0).minimum(lengths)
+    until = starts + begin.minimum(lengths).clamp(min=0)
     shape = (*position.shape, 0)
     return Block(
         y=pick(y),
@@ -154,7 +158,7 @@ def running_sums(rows: Rows) -> tuple[Tensor, Tensor]:
 
 
 def shift_block(block: Block, by: Tensor, n: int, input_size: int) -> Block:
-    """Move origin 0 of each series `by` rows on, and keep `n` rows after it; rows past the end are padding."""
+    """Move origin 0 of each series `by` rows on and keep `n` rows after it; rows past the end are padding."""
     T = block.y.shape[1]
     index = by[:, None] + torch.arange(input_size + n, device=by.device)
     inside = index < T
@@ -171,6 +175,3 @@ def shift_block(block: Block, by: Tensor, n: int, input_size: int) -> Block:
         total=block.total + torch.where(passed, block.y[:, input_size:].abs(), 0.0).sum(1),
         count=block.count + passed.sum(1),
     )
-
-
-ROW_FIELDS = Block._fields.index("static")  # the fields before it have a time dimension

@@ -4,7 +4,7 @@ The cell regresses z on h with per-series statistics. Its local mean m and varia
 
     paper     mu = theta_mu FF2([h, m])                 sigma = softplus(theta_sigma FF2([h, a]))
     skip      mu = w . m + theta_mu FF2([h, m])         w starts at 1/J, theta_mu at zero
-    residual  mu = mu_global + (w + FF2([h, m])) . m    the cell fits z - mu_global: an empty state IS the global forecast
+    residual  mu = mu_global + (w + FF2([h, m])) . m    the cell fits z - mu_global: empty, it IS the global forecast
 
 With `robust`, an observation enters the statistics with the Student-t weight of its residual against a global head,
 which is trained beside the final one.
@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from aru.cell import ARUCell, ARUState, local_variance
+from aru.cell import ARUCell, ARUState
 from aru.distributions import Params, student_weight
 from aru.models.base import Losses, Model, Output, sum_losses
 from aru.models.network import Origins, Targets
@@ -46,7 +46,7 @@ class Local(NamedTuple):
     h: Float[Tensor, "batch window lead dim"]
     m: Float[Tensor, "batch window lead J"]
     a: Float[Tensor, "batch window J"]
-    count: Float[Tensor, "batch window J"]
+    sn: Float[Tensor, "batch window J"]
     prior: Tensor | None  # output of the global head, before activation
 
 
@@ -116,7 +116,7 @@ class ARU(Model):
             targets.observed[:, :, :S],
             None if w is None else w[:, :, :S],
         )
-        params = self._head(Local(h, out.mean, out.variance, out.count, prior))
+        params = self._head(Local(h, out.mean, out.variance, out.sn, prior))
         loss = self.value_losses(params, targets, scale)
         if self.global_head is not None:
             # The global head always learns; how far its loss shapes the network is a setting.
@@ -134,7 +134,7 @@ class ARU(Model):
         theta, failed = self.cell.solve(state.stats)
         hc = self._cell_input(h, x, grid).squeeze(1)
         m = (nn.functional.pad(hc.double(), (0, 1), value=1.0) @ theta.mT).to(h.dtype).unsqueeze(1)
-        a = local_variance(state.stats.ss, state.stats.sn).to(h.dtype).unsqueeze(1)
+        a = self.cell.variance(state.stats).to(h.dtype).unsqueeze(1)
         params = self._head(Local(h, m, a, state.stats.sn.unsqueeze(1), prior))
         return Output(Params(*(p.squeeze(1) for p in params)), origins.scale, failed)
 
@@ -154,7 +154,9 @@ class ARU(Model):
             return state
         rest = steps[reached] - left[reached]
         windows = int(rest.max()) // S + 1
-        further = shift_block(Block._make(v[reached] for v in block), left[reached], windows * S, self.network.input_size)
+        further = shift_block(
+            Block._make(v[reached] for v in block), left[reached], windows * S, self.network.input_size
+        )
         return put(state, reached, self._run_windows(take(state, reached), further, rest, windows))
 
     def age(self, state: LocalState, steps: Int[Tensor, " batch"]) -> LocalState:
@@ -233,8 +235,8 @@ class ARU(Model):
         """Join global and local predictions into the parameters of the output distribution."""
         h, m = local.h, local.m
         # Local standard deviation with one pseudo-observation: defined for an empty state, tame for a young one.
-        count = local.count.to(h.dtype)
-        spread = ((local.a * count + SPREAD_PRIOR) / (count + 1)).sqrt().clamp(0.01, 10.0)
+        sn = local.sn.to(h.dtype)
+        spread = ((local.a * sn + SPREAD_PRIOR) / (sn + 1)).sqrt().clamp(0.01, 10.0)
         if not self.use_variance:
             spread = torch.zeros_like(spread)
         spread = spread.unsqueeze(2).expand_as(m)
@@ -243,7 +245,7 @@ class ARU(Model):
         if self.integration == "residual":
             assert local.prior is not None
             mu = local.prior[..., 0] + ((self.mix + mu) * m).sum(-1)
-            known = (count / (count + 1)).mean(-1).unsqueeze(-1)
+            known = (sn / (sn + 1)).mean(-1).unsqueeze(-1)
             raw = local.prior[..., 1] + known * raw
         else:
             mu = mu.squeeze(-1)

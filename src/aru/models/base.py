@@ -20,7 +20,7 @@ class Losses(NamedTuple):
     """Summed loss and number of scored values of each series."""
 
     total: Float[Tensor, " batch"]
-    count: Float[Tensor, " batch"]
+    values: Float[Tensor, " batch"]
 
 
 class Output(NamedTuple):
@@ -58,9 +58,7 @@ class Model(nn.Module, abc.ABC):
     def forecast(self, state: Any, block: Block) -> Output:
         """Forecast the rows after origin 0 of the block."""
 
-    def update(
-        self, state: Any, block: Block, position: Int[Tensor, " batch"], steps: Int[Tensor, " batch"]
-    ) -> Any:
+    def update(self, state: Any, block: Block, position: Int[Tensor, " batch"], steps: Int[Tensor, " batch"]) -> Any:
         """Take in the first `steps` rows after origin 0.
 
         `position` counts the steps since the latest grid origin; a series that has no value yet stands one step before

@@ -1,4 +1,7 @@
-"""Baseline: the global network with an independent decoder, mu = theta_mu [h, 1], sigma = softplus(theta_sigma [h, 1])."""
+"""Baseline: the global network with an independent decoder.
+
+mu = theta_mu [h, 1], sigma = softplus(theta_sigma [h, 1]).
+"""
 
 from __future__ import annotations
 

@@ -1,0 +1,7 @@
+"""`python -m aru.cli`."""
+
+from __future__ import annotations
+
+from aru.cli import main
+
+main()

@@ -1,0 +1,233 @@
+"""Tables in CSV and Parquet files.
+
+A CSV file says nothing about types. Ids stay text (007 is not 7) unless all of them are plain integers. Times
+are integers or ISO dates; anything else needs its format. Columns that training saw as categories stay text.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Collection
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from aru.cli.screen import times
+from aru.errors import ColumnError, ConfigError, InputError, StorageError, listing
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+CSV, PARQUET = (".csv", ".csv.gz"), (".parquet",)
+_MISSING = ["", "NA", "N/A", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "None"]
+_SAVED = {"model.json", "weights.safetensors", "series.json", "states.safetensors"}
+_INTEGER = r"0|-?[1-9]\d{0,17}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """Which columns of a file hold series, time and target, how it writes dates, and what a model expects."""
+
+    unique_id: str = "unique_id"
+    ds: str = "ds"
+    y: str = "y"
+    date_format: str | None = None
+    id_type: type[int] | type[str] | None = None  # None: whatever the file has
+    categories: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        if len({self.unique_id, self.ds, self.y}) < 3:
+            raise ConfigError("--id-col, --time-col and --target-col must name three different columns.")
+
+    def like(self, id_type: type[int] | type[str], categories: Collection[str] = ()) -> Layout:
+        """The same for files that must fit series which are known already."""
+        return dataclasses.replace(self, id_type=id_type, categories=frozenset(categories))
+
+
+def read_data(path: Path, layout: Layout) -> pd.DataFrame:
+    """A long table with series, time and target."""
+    return _read(path, layout, {"unique_id": "--id-col", "ds": "--time-col", "y": "--target-col"})
+
+
+def read_future(path: Path, layout: Layout) -> pd.DataFrame:
+    """A long table with series and time, for known covariates."""
+    return _read(path, layout, {"unique_id": "--id-col", "ds": "--time-col"})
+
+
+def read_static(path: Path, layout: Layout) -> pd.DataFrame:
+    """A table with one row per series."""
+    return _read(path, layout, {"unique_id": "--id-col"})
+
+
+def check_output(path: Path | None) -> None:
+    """Refuse, before any work, a file that could not be written."""
+    if path is None:
+        return
+    if not path.name.endswith((*CSV, *PARQUET)):
+        raise InputError(f"{path} must end in {', '.join((*CSV, *PARQUET))}.")
+    folder = path.absolute().parent
+    if path.is_dir() or not folder.is_dir():
+        reason = "it is a folder" if path.is_dir() else f"there is no folder {path.parent}"
+        raise InputError(f"{path} cannot be written: {reason}.")
+
+
+def check_model(path: Path) -> None:
+    """Refuse, before any training, a folder that `Forecaster.save` would refuse after it."""
+    if path.exists() and (not path.is_dir() or {p.name for p in path.iterdir()} not in (set(), _SAVED)):
+        raise StorageError(f"{path} holds other files: choose a new or empty folder, or an older model to replace.")
+    above = next(folder for folder in path.absolute().parents if folder.exists())
+    if not (above.is_dir() and os.access(above, os.W_OK)):
+        raise StorageError(f"{path} cannot be written: {above} does not allow it.")
+
+
+def write(frame: pd.DataFrame, path: Path) -> None:
+    """A frame as CSV or Parquet, by the file's extension."""
+    try:
+        if path.name.endswith(CSV):
+            frame.to_csv(path, index=False)
+        else:
+            frame.to_parquet(path, index=False)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror or error}.") from error
+
+
+def _read(path: Path, layout: Layout, wanted: dict[str, str]) -> pd.DataFrame:
+    names = {getattr(layout, role): role for role in wanted}
+    typed = not path.name.endswith(CSV)
+    frame = _read_parquet(path) if typed else _read_csv(path, layout)
+    missing = [name for name in names if name not in frame.columns]
+    if missing:
+        have = listing(list(frame.columns), 20)
+        raise ColumnError(
+            f"{path} has no column {listing([repr(c) for c in missing])}; it has {have}. "
+            f"Name the right one with {listing([wanted[names[name]] for name in missing])}."
+        )
+    replaced = [role for name, role in names.items() if name != role and role in frame.columns]
+    frame = frame.drop(columns=replaced).rename(columns=names)
+    if not (typed and layout.id_type is None):
+        frame["unique_id"] = _ids(frame["unique_id"], layout, path)
+    if "ds" in wanted:
+        frame["ds"] = _times(frame, layout, path)
+    if "y" in wanted:
+        _check_target(frame, layout, path)
+    return frame
+
+
+def _read_csv(path: Path, layout: Layout) -> pd.DataFrame:
+    import pandas as pd
+
+    text = {layout.unique_id, layout.ds, *layout.categories}
+    try:
+        header = pd.read_csv(path, nrows=0, encoding="utf-8-sig").columns
+        missing = dict.fromkeys(header, _MISSING)
+        missing[layout.unique_id] = [""]  # a series may be called NA
+        frame = pd.read_csv(
+            path,
+            encoding="utf-8-sig",
+            dtype=dict.fromkeys(text.intersection(header), str),
+            keep_default_na=False,
+            na_values=missing,
+            low_memory=False,
+        )
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    except ValueError as error:  # pandas' errors of parsing and of encoding
+        raise InputError(f"{path} cannot be read as CSV: {_first_line(error)}.") from error
+    if not isinstance(frame.index, pd.RangeIndex):  # pandas takes what has no heading for an index
+        raise InputError(f"{path} cannot be read as CSV: its rows have more cells than its first line.")
+    return frame
+
+
+def _read_parquet(path: Path) -> pd.DataFrame:
+    import pandas as pd
+
+    if not path.name.endswith(PARQUET):
+        raise InputError(f"{path} has no extension that is known: tables are {', '.join((*CSV, *PARQUET))} files.")
+    if path.is_dir():
+        raise InputError(f"{path} is a folder: give one file.")
+    try:
+        frame = pd.read_parquet(path)
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    except ValueError as error:
+        raise InputError(f"{path} cannot be read as Parquet: {_first_line(error)}.") from error
+    return frame.reset_index() if any(name is not None for name in frame.index.names) else frame
+
+
+def _ids(column: pd.Series[Any], layout: Layout, path: Path) -> pd.Series[Any]:
+    """Ids of the type that the model knows; without a model integers only where nothing is lost."""
+    integers = column.dtype.kind in "iu"
+    if integers and layout.id_type is not str:
+        return column
+    if not integers and column.isna().any():
+        return column  # an error that names the rows comes with the checks of the library
+    ids = column.astype(str)
+    if layout.id_type is str:
+        return ids
+    plain = ids.str.fullmatch(_INTEGER)
+    if layout.id_type is int and not plain.all():
+        raise InputError(
+            f"The series of the model are numbered, but {layout.unique_id} of {path} holds "
+            f"{listing([repr(i) for i in ids[~plain].unique()])}. Use the ids of the training data."
+        )
+    return ids.astype("int64") if plain.all() and len(ids) else ids
+
+
+def _times(frame: pd.DataFrame, layout: Layout, path: Path) -> pd.Series[Any]:
+    """Integers, or timestamps. Dates that could be read in two ways are refused, not guessed."""
+    import pandas as pd
+
+    column = frame["ds"]
+    if layout.date_format is None:
+        if column.dtype.kind in "Miuf":
+            return _without_zone(column, layout, path)
+        if column.dropna().astype(str).str.fullmatch(r"-?\d{1,18}").all():
+            return pd.to_numeric(column)
+    text = column.astype(str).where(column.notna(), None)
+    try:
+        parsed = pd.to_datetime(text, format=layout.date_format or "ISO8601", errors="coerce")
+    except ValueError as error:  # zones that differ from row to row, a format that is none
+        raise ColumnError(f"{layout.ds} of {path} cannot be read as dates: {_first_line(error)}.") from error
+    bad = parsed.isna() & column.notna()
+    if bad.any():
+        rows = frame[bad]
+        how = f"a date written as {layout.date_format}" if layout.date_format else "a date such as 2024-01-31"
+        cells = zip(rows["ds"], rows["unique_id"], strict=True)
+        shown = listing([f"{time!r} (series {series})" for time, series in cells])
+        raise ColumnError(
+            f"{layout.ds} of {path} is not {how} in {len(rows)} rows: {shown}. Say how dates are written, "
+            "for instance with --date-format %d/%m/%Y."
+        )
+    return _without_zone(parsed, layout, path)
+
+
+def _without_zone(column: pd.Series[Any], layout: Layout, path: Path) -> pd.Series[Any]:
+    if getattr(column.dtype, "tz", None) is not None:
+        raise ColumnError(
+            f"{layout.ds} of {path} carries a time zone ({column.iloc[0]}). Write local or UTC times without it."
+        )
+    return column
+
+
+def _check_target(frame: pd.DataFrame, layout: Layout, path: Path) -> None:
+    import pandas as pd
+
+    if frame["y"].dtype.kind in "iufb":
+        return
+    bad = frame[pd.to_numeric(frame["y"], errors="coerce").isna() & frame["y"].notna()]
+    if len(bad):
+        cells = zip(bad["y"], bad["unique_id"], times(bad["ds"]), strict=True)
+        shown = listing([f"{value!r} at ({series}, {time})" for value, series, time in cells])
+        raise ColumnError(
+            f"{layout.y} of {path} is not a number in {len(bad)} rows: {shown}. Leave missing values empty."
+        )
+
+
+def _unreadable(path: Path, error: OSError) -> InputError:
+    if isinstance(error, FileNotFoundError):
+        return InputError(f"{path} does not exist.")
+    return InputError(f"{path} cannot be read: {error.strerror or _first_line(error)}.")
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")

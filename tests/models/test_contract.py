@@ -1,0 +1,628 @@
+"""What every model promises, whatever its settings: nothing here knows how a model works inside."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from aru import Forecaster
+from aru.engine import Engine
+from aru.errors import LateError, ValueRangeError
+from aru.models import MODELS
+from aru.panel import read_panel
+from aru.state import SeriesState, from_dict, to_dict
+from aru.windows import Block, Grid, gather_block, running_sums
+
+H, E = 4, 6
+BASE: dict[str, Any] = {
+    "h": H,
+    "freq": "D",
+    "input_size": E,
+    "size": (4, 5, 4, 3),
+    "max_steps": 8,
+    "learning_rate": 0.02,
+    "weight_average": 0.0,
+    "accelerator": "cpu",
+    "trainer_options": {"enable_progress_bar": False},
+    "futr_exog_list": ["promo", "price"],
+    "hist_exog_list": ["temp", "weather"],
+    "stat_exog_list": ["kind", "area"],
+}
+VARIANTS: dict[str, dict[str, Any]] = {
+    **{f"model-{name}": {"model": name} for name in MODELS},
+    "residual": {"integration": "residual"},
+    "residual-not-robust": {"integration": "residual", "robust": False, "stride": 1},
+    "paper": {"integration": "paper", "robust": False, "distribution": "gaussian"},
+    "stride-1": {"stride": 1},
+    "stride-3": {"stride": 3},
+    "level": {"scaler": "level"},
+    "asinh": {"transform": "asinh"},
+    "log1p": {"transform": "log1p", "local_variance": False},
+    "decoder-rnn": {"decoder_rnn": True},
+    "decoder-rnn-stride-3": {"decoder_rnn": True, "stride": 3},
+    "lags": {"lags": (4, 9)},
+    "cell-x": {"cell_input": "x"},
+    "cell-raw": {"cell_input": "raw"},
+    "negative-binomial": {"distribution": "negative-binomial"},
+    "ensemble": {"ensemble": 2},
+    "gru": {"encoder": "gru", "series_id": True},
+    "two-layers": {"encoder_layers": 2, "learn_alphas": True},
+    "mse": {"loss": "mse", "dropout": 0.1},
+    "many": {
+        "integration": "residual",
+        "stride": 3,
+        "lags": (4, 7),
+        "decoder_rnn": True,
+        "scaler": "level",
+        "transform": "asinh",
+        "cell_input": "x",
+    },
+}
+LEVEL = [50, 90]
+# Of the state, what must not depend on how rows were delivered, not even in the last bit.
+EXACT = {"last", "steps", "count", "y", "observed", "ds", "futr", "futr_cat", "hist", "hist_cat", "static", "static_cat"}
+START = pd.Timestamp("2024-01-01")
+
+
+def rows(uid: str, first: int, y: Any) -> pd.DataFrame:
+    """Rows of one series from day `first` on; covariates depend on series and day alone."""
+    y = np.asarray(y, dtype=float)
+    day = first + np.arange(len(y))
+    shift = sum(map(ord, uid))
+    return pd.DataFrame(
+        {
+            "unique_id": uid,
+            "ds": START + pd.to_timedelta(day, unit="D"),
+            "y": y,
+            "promo": np.where((day + shift) % 3 == 0, "yes", "no"),
+            "price": 1 + 0.3 * np.sin(0.7 * day + shift),
+            "temp": np.cos(0.3 * day + shift),
+            "weather": np.where((day * 5 + shift) % 7 < 4, "sun", "rain"),
+        }
+    )
+
+
+def counts(uid: str, n: int) -> np.ndarray[Any, Any]:
+    """A weekly pattern in counts, with a few missing values."""
+    random = np.random.default_rng(sum(map(ord, uid)))
+    level = {"a": 20.0, "b": 6.0, "c": 90.0}.get(uid[0], 30.0)
+    y = random.poisson(level * (1.5 + np.sin(2 * np.pi * np.arange(n) / 7))).astype(float)
+    y[5::11] = np.nan
+    return y
+
+
+TAIL = 3 * H + 2
+FIRST = {"a": 0, "b": 5, "c": 20}
+FULL = pd.concat([rows(uid, first, counts(uid, 56 - first)) for uid, first in FIRST.items()], ignore_index=True)
+# One series has gaps, in training and after it.
+GAPS = START + pd.to_timedelta([15, 16, 46], unit="D")
+FULL = FULL[~((FULL["unique_id"] == "b") & FULL["ds"].isin(GAPS))]
+LAST = START + pd.Timedelta(days=55)
+IN_TAIL = FULL["ds"] > LAST - pd.Timedelta(days=TAIL)
+TRAIN, NEW = FULL[~IN_TAIL].reset_index(drop=True), FULL[IN_TAIL].reset_index(drop=True)
+STATIC = pd.DataFrame({"unique_id": ["a", "b", "c"], "kind": ["x", "y", "x"], "area": [1.0, 2.0, np.nan]})
+
+
+def fit(**changed: Any) -> Forecaster:
+    return Forecaster(**{**BASE, **changed}).fit(TRAIN, STATIC)
+
+
+@pytest.fixture(scope="module", params=list(VARIANTS))
+def trained(request: pytest.FixtureRequest) -> Forecaster:
+    return fit(**VARIANTS[request.param])
+
+
+@pytest.fixture
+def forecaster(trained: Forecaster) -> Iterator[Forecaster]:
+    """The trained one, for a test to stream into: updates replace states, so a shallow copy protects the others."""
+    before = {k: v.clone() for k, v in to_dict(trained._state).items()}
+    yield copy.copy(trained)
+    assert_equal(before, to_dict(trained._state))
+
+
+def future(f: Forecaster, extra: int = 0) -> pd.DataFrame:
+    """Known covariates of the steps after the latest of each series."""
+    parts = []
+    for uid, last in zip(f.ids, f._state.last.tolist(), strict=True):
+        first = (pd.Timestamp(last, unit="us") - START).days + 1
+        parts.append(rows(uid, first, np.zeros(H + extra)))
+    futr = pd.concat(parts)[["unique_id", "ds", "promo", "price"]]
+    futr.loc[(futr["unique_id"] == "b") & futr["ds"].isin(GAPS), ["promo", "price"]] = None
+    return futr
+
+
+def predict(f: Forecaster) -> pd.DataFrame:
+    out = f.predict(future(f), level=LEVEL)
+    return out.sort_values(["unique_id", "ds"], ignore_index=True)
+
+
+def by_id(f: Forecaster) -> dict[str, torch.Tensor]:
+    order = torch.tensor(np.argsort(np.array(f.ids, dtype=object)))
+    return {k: v[order] for k, v in to_dict(f._state).items()}
+
+
+def assert_equal(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> None:
+    assert first.keys() == second.keys()
+    for key, value in first.items():
+        assert value.dtype == second[key].dtype, key
+        assert torch.equal(value, second[key]), key
+
+
+def assert_same(one: Forecaster, other: Forecaster, rtol: float = 1e-5) -> None:
+    """Equal states and forecasts: contexts and clocks exactly, statistics but for rounding."""
+    assert sorted(one.ids) == sorted(other.ids)
+    first, second = by_id(one), by_id(other)
+    assert first.keys() == second.keys()
+    for key, value in first.items():
+        if key in EXACT:
+            assert torch.equal(value, second[key]), key
+        else:
+            if value.numel():
+                size = value.abs().reshape(len(value), -1).amax(1)
+                error = (value - second[key]).abs().reshape(len(value), -1).amax(1)
+                assert (error <= rtol * size.clamp(min=1e-6)).all(), (key, error, size)
+    assert_close(predict(one), predict(other), rtol)
+
+
+def assert_close(first: pd.DataFrame, second: pd.DataFrame, rtol: float = 1e-5) -> None:
+    assert list(first.columns) == list(second.columns)
+    for column in first.columns:
+        if first[column].dtype.kind == "f":
+            scale = np.abs(first[column]).max()
+            np.testing.assert_allclose(first[column], second[column], rtol=rtol, atol=rtol * scale, err_msg=column)
+        else:
+            assert list(first[column]) == list(second[column])
+
+
+def test_forecasting_is_pure(forecaster: Forecaster) -> None:
+    weights = [{k: v.clone() for k, v in m.state_dict().items()} for m in forecaster._engine.models]
+    random = torch.random.get_rng_state()
+    first, second = predict(forecaster), predict(forecaster)
+    pd.testing.assert_frame_equal(first, second, check_exact=True)
+    assert np.isfinite(first.drop(columns=["unique_id", "ds"]).to_numpy()).all()
+    assert torch.equal(random, torch.random.get_rng_state())
+    for before, model in zip(weights, forecaster._engine.models, strict=True):
+        assert_equal(before, model.state_dict())
+
+
+def test_inputs_are_not_mutated(forecaster: Forecaster) -> None:
+    futr = future(forecaster)
+    frames = [NEW.copy(), STATIC.copy(), futr.copy(), FULL.copy()]
+    kept = [frame.copy(deep=True) for frame in frames]
+    forecaster.predict(frames[2], level=LEVEL)
+    forecaster.cross_validation(frames[3], n_windows=2, static_df=frames[1])
+    forecaster.update(frames[0], static_df=frames[1])
+    for frame, before in zip(frames, kept, strict=True):
+        pd.testing.assert_frame_equal(frame, before, check_exact=True)
+
+
+def altered(frame: pd.DataFrame, since: dict[str, pd.Timestamp], columns: list[str]) -> pd.DataFrame:
+    """Other values everywhere from a date of each series on."""
+    frame = frame.copy()
+    late = frame["ds"] >= frame["unique_id"].map(since)
+    changes: dict[str, Callable[[pd.Series], Any]] = {
+        "y": lambda v: np.where(np.arange(len(v)) % 4 == 0, np.nan, 7 + 1000 * v.fillna(3)),
+        "temp": lambda v: np.where(np.arange(len(v)) % 3 == 0, np.nan, -5 * v),
+        "weather": lambda v: np.where(np.arange(len(v)) % 2 == 0, "snow", "rain"),
+        "promo": lambda v: np.where(v == "yes", "no", "maybe"),
+        "price": lambda v: 10 - v,
+    }
+    for column in columns:
+        frame.loc[late, column] = changes[column](frame.loc[late, column])
+    return frame
+
+
+@pytest.mark.parametrize(("columns", "ahead"), [(["y", "temp", "weather"], 0), (["promo", "price"], H)])
+def test_nothing_after_the_origin_matters(forecaster: Forecaster, columns: list[str], ahead: int) -> None:
+    """Of known covariates, nothing after the horizon does."""
+    options: dict[str, Any] = {"n_windows": 3, "step_size": H, "level": LEVEL, "static_df": STATIC}
+    truth = forecaster.cross_validation(FULL, **options)
+    for window in range(3):
+        cutoffs = truth.groupby("unique_id")["cutoff"].apply(lambda c, w=window: sorted(c.unique())[w])
+        since = cutoffs + pd.Timedelta(days=1 + ahead)
+        other = forecaster.cross_validation(altered(FULL, since, columns), **options)
+        assert list(truth["ds"]) == list(other["ds"])
+        early = (truth["cutoff"] <= truth["unique_id"].map(cutoffs)).to_numpy()
+        name = forecaster.settings.name
+        forecasts = [c for c in truth.columns if c.startswith(name)]
+        pd.testing.assert_frame_equal(truth.loc[early, forecasts], other.loc[early, forecasts], check_exact=True)
+        if not early.all():  # what was altered is not ignored either
+            assert (truth.loc[~early, name].to_numpy() != other.loc[~early, name].to_numpy()).any()
+
+
+def test_known_covariates_after_the_horizon_do_not_matter(forecaster: Forecaster) -> None:
+    futr = future(forecaster, extra=3)
+    since = {uid: futr.loc[futr["unique_id"] == uid, "ds"].iloc[H] for uid in forecaster.ids}
+    other = altered(futr, since, ["promo", "price"])
+    assert not futr.equals(other)
+    pd.testing.assert_frame_equal(forecaster.predict(futr), forecaster.predict(other), check_exact=True)
+
+
+def training_block(f: Forecaster, frame: pd.DataFrame) -> Block:
+    engine = f._engine
+    panel = read_panel(frame, f._freq, f._columns)
+    encoded = engine.schema.encode(panel)
+    n = len(panel.ids)
+    lengths = torch.from_numpy(panel.lengths)
+    return gather_block(
+        encoded,
+        engine.schema.encode_static({"kind": read_kind(n), "area": np.arange(n, dtype=float)}, panel.ids),
+        torch.from_numpy(panel.starts),
+        lengths,
+        torch.zeros(n, dtype=torch.int64),
+        int(lengths.max()) + H,
+        engine.schema.input_size,
+        engine.schema.lags,
+        running_sums(encoded),
+    )
+
+
+def read_kind(n: int) -> Any:
+    from aru.panel import Categories
+
+    return Categories(np.arange(n) % 2, ("x", "y"))
+
+
+@pytest.mark.parametrize("phase", [0, 1])
+def test_training_looks_at_nothing_after_the_origin(forecaster: Forecaster, phase: int) -> None:
+    """Losses of the windows whose targets end before the altered values are the same to the last bit."""
+    stride = forecaster.settings.window_stride
+    frame = pd.concat([rows(uid, 0, counts(uid, 40)) for uid in "abc"])
+    grid = Grid(phase, stride, -(-(40 - phase) // stride))
+    for at in (13, 24, 37):
+        since = dict.fromkeys("abc", START + pd.Timedelta(days=at))
+        other = altered(frame, since, ["y", "temp", "weather", "promo", "price"])
+        windows = sum(phase + w * stride + H <= at for w in range(grid.count))
+        blocks = training_block(forecaster, frame), training_block(forecaster, other)
+        for model in forecaster._engine.models:
+            model.eval()
+            with torch.no_grad():
+                early = [model.losses(block, grid, slice(0, windows)) for block in blocks]
+                late = [model.losses(block, grid, slice(windows, None)) for block in blocks]
+            assert early[0].values.sum() > 0
+            assert torch.equal(early[0].total, early[1].total)
+            assert not torch.equal(late[0].total, late[1].total)
+
+
+def day_by_day(f: Forecaster, frame: pd.DataFrame) -> None:
+    for _, part in frame.groupby("ds"):
+        f.update(part)
+
+
+def in_chunks(f: Forecaster, frame: pd.DataFrame) -> None:
+    """Series by series, in pieces of random sizes."""
+    random = np.random.default_rng(3)
+    pieces = []
+    for _, part in frame.groupby("unique_id"):
+        at = 0
+        while at < len(part):
+            size = int(random.integers(1, 9))
+            pieces.append((at + random.random(), part.iloc[at : at + size]))
+            at += size
+    for _, piece in sorted(pieces, key=lambda item: item[0]):
+        f.update(piece)
+
+
+def shuffled(f: Forecaster, frame: pd.DataFrame) -> None:
+    f.update(frame.sample(frac=1, random_state=1))
+
+
+@pytest.mark.parametrize("deliver", [day_by_day, in_chunks, shuffled])
+def test_streaming_equals_batch(forecaster: Forecaster, deliver: Callable[..., None]) -> None:
+    other = copy.copy(forecaster)
+    result = forecaster.update(NEW)
+    assert result.applied == len(NEW)
+    assert result.gaps_filled == 1
+    deliver(other, NEW)
+    assert_same(forecaster, other)
+
+
+def test_row_by_row_equals_batch_from_the_first_value_on(forecaster: Forecaster) -> None:
+    """Two new series, one row a call, and the same rows at once."""
+    new = pd.concat([rows("d1", 30, counts("d1", 13)), rows("e1", 33, counts("e1", 6))])
+    static = pd.DataFrame({"unique_id": ["d1", "e1"], "kind": ["y", "x"], "area": [1.5, 1.0]})
+    other = copy.copy(forecaster)
+    forecaster.update(new, static_df=static)
+    for at in range(len(new)):
+        other.update(new.iloc[at : at + 1], static_df=static)
+    assert_same(forecaster, other)
+
+
+def test_cross_validation_is_what_streaming_gives(forecaster: Forecaster) -> None:
+    level, name = LEVEL, forecaster.settings.name
+    rolled = forecaster.cross_validation(FULL, n_windows=3, step_size=H, level=level, static_df=STATIC)
+    for cutoff, expected in rolled.groupby("cutoff"):
+        due = NEW[NEW["ds"] <= cutoff]
+        forecaster.update(due)
+        got = predict(forecaster)
+        assert list(got["ds"]) == list(expected["ds"])
+        columns = [c for c in expected.columns if c.startswith(name)]
+        assert_close(got[columns], expected[columns].reset_index(drop=True))
+    assert rolled["cutoff"].nunique() == 3
+
+
+def test_interleaved_series_equal_isolated_ones(forecaster: Forecaster) -> None:
+    other = copy.copy(forecaster)
+    extra = pd.concat([NEW, rows("A0", 40, counts("A0", 12)), rows("b5", 40, counts("b5", 9))])
+    static = pd.DataFrame({"unique_id": ["A0", "b5"], "kind": ["y", "x"], "area": [1.5, 1.0]})
+    forecaster.update(extra.sort_values("ds"), static_df=static)
+    for _, part in extra.groupby("unique_id"):
+        other.update(part, static_df=static)
+    assert_same(forecaster, other)
+
+
+def test_one_series_alone_equals_one_of_many(forecaster: Forecaster) -> None:
+    together = forecaster.cross_validation(FULL, n_windows=2, level=LEVEL, static_df=STATIC)
+    for uid, part in together.groupby("unique_id"):
+        alone = forecaster.cross_validation(
+            FULL[FULL["unique_id"] == uid], n_windows=2, level=LEVEL, static_df=STATIC
+        )
+        assert_close(alone, part.reset_index(drop=True))
+    one = forecaster.predict(future(forecaster), level=LEVEL, ids=["b"])
+    many = forecaster.predict(future(forecaster), level=LEVEL)
+    assert_close(one, many[many["unique_id"] == "b"].reset_index(drop=True))
+
+
+def test_forecasts_from_the_first_value_on(forecaster: Forecaster) -> None:
+    static = pd.DataFrame({"unique_id": ["new"], "kind": ["never seen"], "area": [np.nan]})
+    for at, y in enumerate([12.0, np.nan, 15.0, 11.0]):
+        result = forecaster.update(rows("new", 60 + at, [y]), static_df=static)
+        assert result.new_series == (["new"] if at == 0 else [])
+        out = predict(forecaster)
+        new = out[out["unique_id"] == "new"].drop(columns=["unique_id", "ds"]).to_numpy()
+        assert new.shape == (H, 2 + 2 * len(LEVEL))
+        assert np.isfinite(new).all()
+
+
+def test_missing_values_before_the_first_one_do_not_count(forecaster: Forecaster) -> None:
+    static = pd.DataFrame({"unique_id": ["new"], "kind": ["x"], "area": [1.0]})
+    other = copy.copy(forecaster)
+    forecaster.update(rows("new", 60, [np.nan, np.nan, 5.0, 7.0]), static_df=static)
+    other.update(rows("new", 62, [5.0, 7.0]), static_df=static)
+    assert_same(forecaster, other, rtol=0.0)
+
+
+def test_intervals_are_ordered(forecaster: Forecaster) -> None:
+    name, out = forecaster.settings.name, predict(forecaster)
+    ends = [f"{name}-lo-90", f"{name}-lo-50", f"{name}-median", f"{name}-hi-50", f"{name}-hi-90"]
+    assert set(out.columns) == {"unique_id", "ds", name, *ends}
+    assert (np.diff(out[ends].to_numpy(), axis=1) >= 0).all()
+    assert (out[f"{name}-hi-90"] > out[f"{name}-lo-90"]).all()
+
+
+def gap_rows(uid: str, first: int, n: int) -> pd.DataFrame:
+    """A gap written out: rows without value and without covariates."""
+    frame = rows(uid, first, np.full(n, np.nan))
+    return frame.assign(promo=None, weather=None, price=None, temp=None)
+
+
+@pytest.mark.parametrize("n", [2, 61, 400])
+def test_a_gap_equals_missing_rows(forecaster: Forecaster, n: int) -> None:
+    """Also a gap so long that most of it is passed over at once."""
+    other = copy.copy(forecaster)
+    first = 56 - TAIL
+    after = pd.concat([rows("a", first, [30.0]), rows("a", first + 1 + n, counts("a", 9))])
+    result = forecaster.update(after)
+    assert result.gaps_filled == n
+    for part in (rows("a", first, [30.0]), gap_rows("a", first + 1, n), rows("a", first + 1 + n, counts("a", 9))):
+        other.update(part)
+    assert_same(forecaster, other)
+
+
+def test_gaps_of_several_series_known_and_new(forecaster: Forecaster) -> None:
+    """Many long gaps in one call, of series in any order, are those of each series alone."""
+    other = copy.copy(forecaster)
+    parts = [
+        pd.concat([rows(uid, begin, counts(uid, 3)), rows(uid, begin + gap, counts(uid, 5)), rows(uid, 700, [8.0])])
+        for uid, begin, gap in [("A9", 40, 90), ("a", 56 - TAIL, 70), ("b3", 41, 300), ("c", 80, 4), ("zz", 20, 200)]
+    ]
+    static = pd.DataFrame({"unique_id": ["A9", "b3", "zz"], "kind": ["x", "y", "z"], "area": [1.0, 2.0, 3.0]})
+    forecaster.update(pd.concat(parts), static_df=static)
+    for part in parts:
+        other.update(part, static_df=static)
+    assert_same(forecaster, other)
+
+
+def test_cross_validation_over_long_gaps(forecaster: Forecaster) -> None:
+    """Rows after a gap are not consumed at a cutoff before it, and time in the gap has its own timestamps."""
+    begin = 56 - TAIL
+    before, after = rows("a", begin, [30.0, 31.0]), rows("a", 160, [33.0, 35.0, 29.0, 31.0])
+    frame = pd.concat([TRAIN[TRAIN["unique_id"] == "a"], before, after])
+    rolled = forecaster.cross_validation(frame, n_windows=30, step_size=H, static_df=STATIC, level=LEVEL)
+    cutoffs = list(rolled["cutoff"].unique())
+    assert [(c - START).days for c in cutoffs] == list(range(begin + 1, 160, H))
+    forecaster.update(before)
+    for cutoff in (cutoffs[0], cutoffs[1], cutoffs[17], cutoffs[-1]):
+        here, passed = copy.copy(forecaster), (cutoff - cutoffs[0]).days
+        if passed:
+            here.update(gap_rows("a", begin + 2, passed))
+        # The covariates of rows that are not there are missing, too.
+        known = after if cutoff == cutoffs[-1] else gap_rows("a", begin + 2 + passed, H)
+        got = here.predict(known, level=LEVEL, ids=["a"])
+        expected = rolled[rolled["cutoff"] == cutoff].reset_index(drop=True)
+        assert_close(got, expected[got.columns])
+
+
+def test_a_long_gap_costs_no_more_than_a_short_one(forecaster: Forecaster, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[int] = []
+    advance = Engine.advance
+
+    def counting(self: Engine, state: SeriesState, data: Any, adapt: bool = True) -> SeriesState:
+        taken.append(len(data.rows.y))
+        return advance(self, state, data, adapt)
+
+    monkeypatch.setattr(Engine, "advance", counting)
+    for gap in (100, 100_000):
+        copy.copy(forecaster).update(rows("a", 56 - TAIL + gap, [3.0]))
+    assert taken[0] == taken[1] < 50
+
+
+def test_the_state_does_not_grow(forecaster: Forecaster) -> None:
+    def size() -> int:
+        return sum(v.numel() * v.element_size() for v in to_dict(forecaster._state).values())
+
+    before = size()
+    forecaster.update(rows("a", 56 - TAIL, np.tile(counts("a", 56), 20)))
+    assert size() == before
+
+
+def test_the_state_survives_a_dictionary_of_tensors(forecaster: Forecaster) -> None:
+    like = forecaster._engine.empty(forecaster._engine.schema.no_static())
+    assert_equal(to_dict(forecaster._state), to_dict(from_dict(like, to_dict(forecaster._state))))
+
+
+def test_save_and_load_keep_every_bit(forecaster: Forecaster, tmp_path: Path) -> None:
+    forecaster.save(tmp_path / "model")
+    loaded = Forecaster.load(tmp_path / "model", accelerator="cpu")
+    assert loaded.ids == forecaster.ids
+    assert_equal(to_dict(forecaster._state), to_dict(loaded._state))
+    pd.testing.assert_frame_equal(predict(forecaster), predict(loaded), check_exact=True)
+    forecaster.update(NEW)
+    loaded.update(NEW)
+    assert_equal(to_dict(forecaster._state), to_dict(loaded._state))
+    pd.testing.assert_frame_equal(predict(forecaster), predict(loaded), check_exact=True)
+
+
+def test_a_replay_changes_nothing(forecaster: Forecaster) -> None:
+    forecaster.update(NEW)
+    before = to_dict(forecaster._state)
+    replay = NEW[NEW["ds"] > LAST - pd.Timedelta(days=E)]
+    result = forecaster.update(replay)
+    assert (result.applied, result.duplicates) == (0, len(replay))
+    assert len(result.late) == 0
+    assert_equal(before, to_dict(forecaster._state))
+    again = pd.concat([replay, rows("a", 56, [3.0])])
+    result = forecaster.update(again)
+    assert (result.applied, result.duplicates) == (1, len(replay))
+
+
+def test_late_rows_are_refused_and_nothing_is_applied(forecaster: Forecaster) -> None:
+    before, ids = to_dict(forecaster._state), forecaster.ids
+    last = TRAIN["ds"].max()
+    conflict = TRAIN[(TRAIN["unique_id"] == "a") & (TRAIN["ds"] == last)].assign(y=1e3)
+    old = TRAIN[TRAIN["unique_id"] == "c"].head(1)
+    new = pd.concat([NEW, rows("new", 60, [1.0])])
+    static = pd.DataFrame({"unique_id": ["new"], "kind": ["x"], "area": [1.0]})
+    for bad in (conflict, old):
+        with pytest.raises(LateError, match=rf"\({bad['unique_id'].iloc[0]}, {bad['ds'].iloc[0].date()}\).*late='skip'"):
+            forecaster.update(pd.concat([new, bad]), static_df=static)
+    assert forecaster.ids == ids
+    assert_equal(before, to_dict(forecaster._state))
+
+
+def test_skipping_late_rows_applies_the_rest(forecaster: Forecaster) -> None:
+    other = copy.copy(forecaster)
+    last = TRAIN["ds"].max()
+    conflict = TRAIN[(TRAIN["unique_id"] == "a") & (TRAIN["ds"] == last)].assign(y=1e3)
+    old = TRAIN[TRAIN["unique_id"] == "c"].head(1)
+    result = forecaster.update(pd.concat([old, NEW, conflict]), late="skip")
+    other.update(NEW)
+    assert result.applied == len(NEW)
+    late = result.late.sort_values("unique_id", ignore_index=True)
+    assert list(late.columns) == ["unique_id", "ds", "y", "reason"]
+    assert late["unique_id"].tolist() == ["a", "c"]
+    assert late["ds"].tolist() == [last, old["ds"].iloc[0]]
+    assert late["y"].tolist() == [1e3, old["y"].iloc[0]]
+    assert late["reason"].nunique() == 2
+    assert_equal(by_id(forecaster), by_id(other))
+
+
+def test_a_bad_call_applies_nothing(forecaster: Forecaster) -> None:
+    before, ids = to_dict(forecaster._state), forecaster.ids
+    bad_calls = [
+        NEW.assign(y=np.where(np.arange(len(NEW)) == 3, np.inf, NEW["y"])),
+        pd.concat([NEW, rows("new", 60, [np.nan])]),
+        pd.concat([NEW, NEW.tail(1)]),
+        NEW.drop(columns="temp"),
+        NEW.assign(ds=NEW["ds"].where(np.arange(len(NEW)) != 4, NEW["ds"] + pd.Timedelta(hours=1))),
+    ]
+    for bad in bad_calls:
+        with pytest.raises(ValueError, match="new_df"):
+            forecaster.update(bad, static_df=STATIC)
+    with pytest.raises(ValueRangeError, match="new"):
+        forecaster.update(pd.concat([NEW, rows("new", 60, [np.nan])]))
+    assert forecaster.ids == ids
+    assert_equal(before, to_dict(forecaster._state))
+
+
+def test_frozen_statistics_and_moving_context(forecaster: Forecaster) -> None:
+    """Without adaptation only the context moves: a model that does not adapt forecasts the same either way."""
+    options: dict[str, Any] = {"n_windows": 3, "step_size": H, "static_df": STATIC}
+    name = forecaster.settings.name
+    running = forecaster.cross_validation(FULL, **options)
+    frozen = forecaster.cross_validation(FULL, adapt=False, **options)
+    first = (running["cutoff"] == running["cutoff"].min()).to_numpy()
+    assert (running.loc[first, name] == frozen.loc[first, name]).all()
+    adapts = MODELS[forecaster.settings.model].adapts
+    assert (running.loc[~first, name] != frozen.loc[~first, name]).any() == adapts
+    # Frozen forecasts after the first cutoff still read the context: they depend on values after the first cutoff.
+    since = dict.fromkeys("abc", running["cutoff"].min() + pd.Timedelta(days=1))
+    other = forecaster.cross_validation(altered(FULL, since, ["y"]), adapt=False, **options)
+    assert (other.loc[~first, name] != frozen.loc[~first, name]).all()
+    # What the models keep about a series is what it was at the first cutoff.
+    engine = forecaster._engine
+    forecaster.update(NEW[NEW["ds"] <= running["cutoff"].min()])
+    later = forecaster._read(NEW[NEW["ds"] > running["cutoff"].min()])
+    from aru.engine import Ragged
+
+    data = Ragged(
+        engine.schema.encode(later),
+        torch.from_numpy(later.starts),
+        torch.from_numpy(later.lengths),
+        torch.from_numpy(later.skipped),
+    )
+    moved = engine.advance(forecaster._state, data, adapt=False)
+    kept, now = to_dict(forecaster._state), to_dict(moved)
+    for key, value in kept.items():
+        same = torch.equal(value, now[key])
+        if key.startswith("members"):
+            assert same, key
+        elif key in ("y", "last", "count", "ds", "total", "steps"):
+            assert not same, key
+
+
+def test_a_short_series_freezes_at_its_own_first_cutoff(forecaster: Forecaster) -> None:
+    """A series too short for the first window of the others still learns up to its own first cutoff."""
+    static = pd.concat([STATIC, pd.DataFrame({"unique_id": ["s"], "kind": ["x"], "area": [1.0]})])
+    frame = pd.concat([FULL, rows("s", 60, counts("s", 2 * H + 3))])
+    name = forecaster.settings.name
+    with_others = forecaster.cross_validation(frame, n_windows=3, adapt=False, static_df=static)
+    adapting = forecaster.cross_validation(frame, n_windows=3, adapt=True, static_df=static)
+    own, same = (f[f["unique_id"] == "s"].reset_index(drop=True) for f in (with_others, adapting))
+    assert own["cutoff"].nunique() == 2
+    assert_close(own.loc[: H - 1, [name]], same.loc[: H - 1, [name]])
+
+
+@pytest.mark.parametrize("robust", [False, True])
+@pytest.mark.parametrize("stride", [1, H])
+def test_an_empty_state_is_the_global_forecast(robust: bool, stride: int) -> None:
+    """integration="residual": after its first value a series' forecast is exactly the global head's."""
+    f = fit(integration="residual", robust=robust, stride=stride, max_steps=20)
+    static = pd.DataFrame({"unique_id": ["new"], "kind": ["x"], "area": [1.0]})
+    f.update(rows("new", 60, [12.0]), static_df=static)
+    engine, model = f._engine, f._engine.models[0]
+    heads = []
+    global_head = model.global_head
+
+    def listen(_: Any, inputs: tuple[torch.Tensor], output: torch.Tensor) -> None:
+        heads.append(output)
+
+    handle = global_head.register_forward_hook(listen)
+    out = f.predict(future(f), level=[80], ids=["new"])
+    handle.remove()
+    (raw,) = heads
+    scale = engine.schema.unit + 12.0
+    mu = raw[0, 0, :, 0].double() * scale
+    np.testing.assert_array_equal(out["aru"], mu.clamp(min=0).numpy())
+    sigma = (torch.nn.functional.softplus(raw[0, 0, :, 1]) + 1e-3).double() * scale
+    from scipy.stats import t
+
+    high = mu.numpy() + sigma.numpy() * t(df=4).ppf(0.9)
+    np.testing.assert_allclose(out["aru-hi-80"], high, rtol=1e-6)

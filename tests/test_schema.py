@@ -1,0 +1,373 @@
+"""What training learns about columns, and that every later frame is encoded by it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from aru.errors import ColumnError, ConfigError, ValueRangeError
+from aru.frequency import DAY, Frequency, calendar_codes, from_index
+from aru.panel import Categories, Column, Panel, read_panel
+from aru.schema import (
+    CategoryColumn,
+    NumberColumn,
+    Schema,
+    choose_distribution,
+    choose_lags,
+    context_length,
+    learn_schema,
+)
+from aru.settings import Settings
+
+NAN = float("nan")
+
+
+def frame(n: int = 800, start: str = "2020-01-01", freq: str = "D", **columns: Any) -> pd.DataFrame:
+    """Two series of n rows each."""
+    ds = pd.date_range(start, periods=n, freq=freq)
+    y = np.arange(1.0, 2 * n + 1)
+    given = {k: np.resize(np.asarray(v, dtype=object), 2 * n) for k, v in columns.items()}
+    df = pd.DataFrame({"unique_id": np.repeat(["a", "b"], n), "ds": [*ds, *ds], "y": y, **given})
+    return df.infer_objects()
+
+
+def learn(
+    df: pd.DataFrame, static: dict[str, Column] | None = None, train: Any = None, **options: Any
+) -> tuple[Schema, Panel]:
+    settings = Settings(**{"h": 4, "freq": "D", **options})
+    freq = Frequency(settings.freq)
+    panel = read_panel(df, freq, [*settings.futr_exog_list, *settings.hist_exog_list])
+    train = np.ones(len(panel.ds), bool) if train is None else train
+    return learn_schema(panel, static or {}, settings, freq, train), panel
+
+
+# Numbers.
+
+
+def test_numbers_are_rescaled_by_the_range_of_training() -> None:
+    """The largest value is not a training row: it lies outside."""
+    df = frame(4, x=[10.0, 20.0, 30.0, NAN, 15.0, 10.0, 12.0, 40.0])
+    train = np.array([True] * 7 + [False])
+    schema, panel = learn(df, futr_exog_list=["x"], train=train)
+    assert schema.futr[0] == (NumberColumn("x", 10.0, 30.0),)
+    rows = schema.encode(panel)
+    assert rows.futr.dtype == torch.float32
+    np.testing.assert_allclose(rows.futr[:, 0], [0, 0.5, 1, 0, 0.25, 0, 0.1, 1.5])
+    assert rows.futr[:, 1].tolist() == [0, 0, 0, 1, 0, 0, 0, 0]
+
+
+def test_numbers_far_outside_are_cut_off_one_range_away() -> None:
+    column = NumberColumn("x", -1.0, 3.0)
+    encoded = column.encode(np.array([-1e30, -5.0, -3.0, 5.0, 7.0, 1e30, NAN]))
+    np.testing.assert_allclose(encoded[:, 0], [-1, -1, -0.5, 1.5, 2, 2, 0])
+    assert encoded[:, 1].tolist() == [0, 0, 0, 0, 0, 0, 1]
+
+
+def test_constant_and_empty_numbers_can_be_encoded() -> None:
+    schema, panel = learn(frame(4, x=[7.0], gone=[NAN]), futr_exog_list=["x", "gone"])
+    encoded = schema.encode(panel).futr
+    assert encoded.isfinite().all()
+    assert (encoded == torch.tensor([0.0, 0.0, 0.0, 1.0])).all()
+    assert NumberColumn("x", 7.0, 7.0).encode(np.array([7.5, 100.0]))[:, 0].tolist() == [0.5, 2.0]
+
+
+# Categories.
+
+
+def test_unknown_and_missing_categories_have_code_0() -> None:
+    df = frame(4, kind=["q", "p", "q", None, "p", "r", "q", "q"])
+    train = np.array([True] * 4 + [True, False, True, True])
+    schema, panel = learn(df, hist_exog_list=["kind"], train=train)
+    assert schema.hist == ((), (CategoryColumn("kind", ("p", "q")),))
+    assert schema.encode(panel).hist_cat.squeeze(1).tolist() == [2, 1, 2, 0, 1, 0, 2, 2]
+
+
+def test_codes_do_not_depend_on_which_values_a_later_frame_holds() -> None:
+    schema, _ = learn(frame(4, kind=["q", "p", "s"]), futr_exog_list=["kind"])
+    for values in (["s", "p"], ["p", "zzz", "s", "q"], ["aaa"], [None, "q"]):
+        panel = read_panel(frame(4, kind=values), Frequency("D"), ["kind"])
+        expected = np.resize([{"p": 1, "q": 2, "s": 3}.get(str(v), 0) for v in values], 8)
+        assert schema.encode(panel).futr_cat.squeeze(1).tolist() == expected.tolist()
+
+
+def test_bools_are_categories_and_mix_with_numbers() -> None:
+    schema, panel = learn(
+        frame(4, flag=[True, False], x=[0.0, 1.0], kind=["p"]), futr_exog_list=["flag", "x"], hist_exog_list=["kind"]
+    )
+    rows = schema.encode(panel)
+    assert rows.futr.shape == (8, 2)
+    assert rows.futr_cat.squeeze(1).tolist() == [2, 1] * 4
+    assert rows.hist.shape == (8, 0)
+    assert rows.hist_cat.shape == (8, 1)
+
+
+def test_a_column_that_changes_its_type_is_refused() -> None:
+    schema, _ = learn(frame(4, x=[1.0, 2.0], kind=["p"]), futr_exog_list=["x", "kind"])
+    with pytest.raises(ColumnError, match="'x' was numeric in training and is not any more"):
+        schema.encode(read_panel(frame(4, x=["1"], kind=["p"]), Frequency("D"), ["x", "kind"]))
+    with pytest.raises(ColumnError, match="'kind' was categorical in training and is numeric now"):
+        schema.encode(read_panel(frame(4, x=[1.0], kind=[1]), Frequency("D"), ["x", "kind"]))
+
+
+def test_a_column_without_any_value_is_encoded_whatever_its_type() -> None:
+    """A single row with a missing category arrives as a float NaN or as None."""
+    schema, _ = learn(frame(4, x=[1.0, 2.0], kind=["p"]), futr_exog_list=["x", "kind"])
+    for nothing in (NAN, None):
+        rows = schema.encode(read_panel(frame(4, x=[nothing], kind=[nothing]), Frequency("D"), ["x", "kind"]))
+        assert (rows.futr == torch.tensor([0.0, 1.0])).all()
+        assert (rows.futr_cat == 0).all()
+
+
+# The target.
+
+
+def test_a_missing_target_is_zero_and_unobserved() -> None:
+    df = frame(4)
+    df.loc[[1, 6], "y"] = NAN
+    schema, panel = learn(df)
+    rows = schema.encode(panel)
+    assert rows.y.tolist() == [1, 0, 3, 4, 5, 6, 0, 8]
+    assert rows.observed.tolist() == [True, False, True, True, True, True, False, True]
+    assert rows.y.dtype == torch.float64
+    assert torch.equal(rows.ds, torch.from_numpy(panel.ds))
+
+
+@pytest.mark.parametrize(
+    ("y", "unit", "typical"),
+    [
+        ([3.0, -5.0, 100.0], 1.0, 6.0),  # 1 + median |y|
+        ([0.01, 0.03, -0.02], 0.02, 0.04),  # mean |y| below 1
+        ([0.0, 0.0, 0.0], 1.0, 1.0),
+    ],
+)
+def test_the_unit_shrinks_with_data_in_small_units(y: list[float], unit: float, typical: float) -> None:
+    df = pd.DataFrame({"unique_id": "a", "ds": [0, 1, 2], "y": y})
+    schema, _ = learn(df, freq=1)
+    assert schema.unit == pytest.approx(unit)
+    assert schema.typical_scale == pytest.approx(typical)
+
+
+def test_only_training_rows_count() -> None:
+    df = pd.DataFrame({"unique_id": "a", "ds": range(6), "y": [2.0, 4.0, NAN, 6.0, -999.0, 0.5]})
+    schema, _ = learn(df, freq=1, train=np.array([True] * 4 + [False] * 2))
+    assert schema.nonnegative
+    assert schema.typical_scale == pytest.approx(1 + 4)
+    assert not learn(df, freq=1)[0].nonnegative
+
+
+def test_log1p_refuses_negative_targets_by_name() -> None:
+    df = pd.DataFrame({"unique_id": "a", "ds": range(4), "y": [1.0, -2.0, NAN, -3.0]})
+    with pytest.raises(ValueRangeError, match=r"negative at \(a, 1\), \(a, 3\)\. Use transform='asinh'"):
+        learn(df, freq=1, transform="log1p")
+    learn(df, freq=1, transform="log1p", train=np.array([True, False, True, False]))
+    learn(df, freq=1, transform="asinh")
+
+
+# Calendar.
+
+
+@pytest.mark.parametrize(
+    ("freq", "days", "names"),
+    [
+        ("D", 10, []),  # less than two weeks
+        ("D", 15, ["day_of_week"]),
+        ("D", 63, ["day_of_week", "day_of_month"]),
+        ("D", 800, ["day_of_week", "day_of_month", "month"]),
+        ("h", 3, ["hour"]),
+        ("15min", 3, ["minute", "hour"]),
+        ("W-MON", 800, ["week", "month"]),
+        ("MS", 1000, ["month"]),
+        ("YS", 9000, []),
+    ],
+)
+def test_calendar_features_need_two_cycles_in_training(freq: str, days: int, names: list[str]) -> None:
+    rows = len(pd.date_range("2020-01-01", pd.Timestamp("2020-01-01") + pd.Timedelta(days=days), freq=freq))
+    schema, panel = learn(frame(rows, freq=freq), freq=freq)
+    assert [c.name for c in schema.calendar] == names
+    assert schema.encode(panel).futr_cat.shape == (2 * rows, len(names))
+
+
+def test_calendar_codes_that_training_never_saw_are_unknown() -> None:
+    """Business days in training, then a weekend."""
+    schema, _ = learn(frame(40, start="2024-01-01", freq="B"), freq=None)
+    (weekday,) = schema.calendar
+    assert weekday == CategoryColumn("day_of_week", ("0", "1", "2", "3", "4"))
+    later = read_panel(frame(7, start="2025-03-03"), Frequency("D"))
+    assert schema.encode(later).futr_cat.squeeze(1).tolist() == [1, 2, 3, 4, 5, 0, 0] * 2
+
+
+def test_calendar_codes_follow_the_columns_of_the_user() -> None:
+    schema, panel = learn(frame(800, kind=["p", "q"]), futr_exog_list=["kind"])
+    rows = schema.encode(panel)
+    assert [c.name for c in schema.calendar] == ["day_of_week", "day_of_month", "month"]
+    assert rows.futr_cat.shape == (1600, 4)
+    assert rows.futr_cat[:, 0].tolist() == [1, 2] * 800
+    for i, shift in ((1, 1), (2, 0), (3, 0)):  # weekdays count from 0, days and months from 1; code 0 is unknown
+        codes = calendar_codes(schema.calendar[i - 1].name, panel.ds)
+        assert rows.futr_cat[:, i].tolist() == (codes + shift).tolist()
+
+
+def test_the_distance_between_rows_is_measured_within_series() -> None:
+    """A thousand series of two rows, each beginning long after the one before."""
+    starts = np.arange(1000) * 40 * DAY
+    ds = (starts[:, None] + [0, DAY]).ravel()
+    df = pd.DataFrame({"unique_id": np.repeat(np.arange(1000), 2), "ds": ds.view("datetime64[us]"), "y": np.ones(2000)})
+    schema, _ = learn(df)
+    assert [c.name for c in schema.calendar] == ["day_of_week", "day_of_month", "month"]
+
+
+def test_integer_times_have_no_calendar() -> None:
+    df = pd.DataFrame({"unique_id": "a", "ds": range(3000), "y": 1.0})
+    schema, panel = learn(df, freq=1)
+    assert schema.calendar == ()
+    assert not schema.datetime
+    assert schema.encode(panel).futr_cat.shape == (3000, 0)
+
+
+# Static covariates and identity.
+
+
+def test_static_columns_and_the_series_own_identity() -> None:
+    static: dict[str, Column] = {"size": np.array([2.0, 6.0]), "kind": Categories(np.array([1, -1]), ("u", "v"))}
+    schema, panel = learn(frame(8), static, stat_exog_list=["size", "kind"], series_id=True)
+    assert schema.stat[1] == (CategoryColumn("kind", ("v",)), CategoryColumn("unique_id", ("a", "b")))
+    encoded = schema.encode_static(static, panel.ids)
+    assert encoded.numbers.tolist() == [[0, 0], [1, 0]]
+    assert encoded.categories.tolist() == [[1, 1], [0, 2]]
+    later: dict[str, Column] = {"size": np.array([NAN, 4.0, 2.0]), "kind": Categories(np.array([0, 1, 1]), ("v", "x"))}
+    encoded = schema.encode_static(later, pd.Index(["new", "b", "a"]))
+    assert encoded.numbers.tolist() == [[0, 1], [0.5, 0], [0, 0]]
+    assert encoded.categories.tolist() == [[1, 0], [0, 2], [0, 1]]
+    nobody = schema.no_static()
+    assert [v.shape for v in nobody] == [(0, 2), (0, 2)]
+    assert [v.dtype for v in nobody] == [v.dtype for v in encoded]
+
+
+def test_integer_ids_are_remembered() -> None:
+    df = frame(8)
+    assert not learn(df)[0].integer_ids
+    schema, panel = learn(df.assign(unique_id=(df["unique_id"] == "b").astype(int)), series_id=True)
+    assert schema.integer_ids
+    assert schema.encode_static({}, panel.ids).categories.tolist() == [[1], [2]]
+
+
+# Lags, context, distribution.
+
+
+@pytest.mark.parametrize(
+    ("freq", "h", "lags"),
+    [
+        ("D", 7, (7,)),
+        ("D", 8, (14,)),
+        ("D", 1, (7,)),
+        ("h", 24, (24, 168)),
+        ("h", 25, (48, 168)),
+        ("h", 200, (216, 336)),
+        ("h", 168, (168,)),
+        ("MS", 18, (24,)),
+        ("W", 13, (52,)),
+        ("B", 10, (10,)),
+    ],
+)
+def test_automatic_lags_are_the_first_whole_seasons_not_shorter_than_h(
+    freq: str, h: int, lags: tuple[int, ...]
+) -> None:
+    assert choose_lags(Settings(h=h, freq=freq, lags="auto"), Frequency(freq)) == lags
+    assert min(lags) >= h
+
+
+def test_lags_as_asked_for() -> None:
+    assert choose_lags(Settings(h=4, freq="D"), Frequency("D")) == ()
+    assert choose_lags(Settings(h=4, freq="D", lags=[9, 4, 9]), Frequency("D")) == (4, 9)
+
+
+@pytest.mark.parametrize("freq", [None, 1, "YS"])
+def test_automatic_lags_need_a_season(freq: str | int | None) -> None:
+    with pytest.raises(ConfigError, match="knows no season for freq"):
+        choose_lags(Settings(h=4, freq=freq, lags="auto"), Frequency(freq))
+
+
+@pytest.mark.parametrize(
+    ("freq", "h", "given", "length"),
+    [
+        ("D", 14, None, 14),
+        ("D", 3, None, 7),  # a season not much longer than the horizon
+        ("D", 1, None, 1),
+        ("h", 24, None, 24),
+        ("h", 48, None, 168),
+        ("MS", 3, None, 12),
+        (1, 5, None, 5),
+        ("D", 14, 3, 3),
+    ],
+)
+def test_context_length(freq: str | int, h: int, given: int | None, length: int) -> None:
+    settings = Settings(h=h, freq=freq, input_size=given)
+    assert context_length(settings, Frequency(freq)) == length
+
+
+def test_history_covers_the_longest_lag_of_the_first_row_of_the_context() -> None:
+    schema, _ = learn(frame(30), h=4, input_size=5, lags=[4, 9])
+    assert schema.history == 14
+    assert learn(frame(30), h=4, input_size=5)[0].history == 5
+
+
+@pytest.mark.parametrize(
+    ("y", "options", "family"),
+    [
+        ([0, 0, 3, 1], {}, "negative-binomial"),
+        ([0, 2, 3, 1, 5], {}, "student-t"),  # few zeros
+        ([0, 0, 3, 1.5], {}, "student-t"),
+        ([0, 0, -3, 1], {}, "student-t"),
+        ([0, 0, 3, 1], {"transform": "log1p"}, "student-t"),
+        ([0, 0, 3, 1], {"loss": "mse"}, "student-t"),
+        ([0, 0, 3, 1], {"distribution": "gaussian"}, "gaussian"),
+        ([5, 2, 3, 1], {"distribution": "negative-binomial"}, "negative-binomial"),
+    ],
+)
+def test_automatic_distribution(y: list[float], options: dict[str, Any], family: str) -> None:
+    assert choose_distribution(Settings(h=1, freq=1, **options), np.array(y, float)) == family
+
+
+def test_the_negative_binomial_refuses_what_are_no_counts_by_name() -> None:
+    df = pd.DataFrame({"unique_id": "a", "ds": range(5), "y": [1.0, NAN, 2.5, 0.0, -1.0]})
+    with pytest.raises(ValueRangeError, match=r"no count at \(a, 2\), \(a, 4\)\. Use distribution='student-t'"):
+        learn(df, freq=1, distribution="negative-binomial")
+    schema, _ = learn(df[:2], freq=1, distribution="negative-binomial")
+    assert schema.distribution == "negative-binomial"
+
+
+# JSON.
+
+
+def test_json_round_trip() -> None:
+    static: dict[str, Column] = {"size": np.array([2.0, 6.0]), "kind": Categories(np.array([1, 0]), ("u", "ü"))}
+    options: dict[str, Any] = {
+        "futr_exog_list": ["x", "flag"],
+        "hist_exog_list": ["z"],
+        "stat_exog_list": ["size", "kind"],
+        "series_id": True,
+        "lags": "auto",
+    }
+    schema, panel = learn(frame(800, x=[0.1, 1 / 3, NAN], flag=[True, False], z=["é", "b"]), static, **options)
+    restored = Schema.from_json(json.loads(json.dumps(schema.to_json())))
+    assert restored == schema
+    for a, b in zip(schema.encode(panel), restored.encode(panel), strict=True):
+        assert torch.equal(a, b)
+    for a, b in zip(*(s.encode_static(static, panel.ids) for s in (schema, restored)), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_encoding_leaves_the_panel_alone() -> None:
+    schema, panel = learn(frame(20, x=[1.0, NAN]), futr_exog_list=["x"])
+    before = {n: getattr(panel, n).copy() for n in ("y", "ds")} | {"x": np.copy(np.asarray(panel.columns["x"]))}
+    rows = schema.encode(panel)
+    rows.y.fill_(9)
+    rows.futr.fill_(9)
+    np.testing.assert_array_equal(panel.y, before["y"])
+    np.testing.assert_array_equal(panel.columns["x"], before["x"])
+    assert from_index(pd.DatetimeIndex(["2020-01-01"]))[0] == panel.ds[0] == before["ds"][0]
