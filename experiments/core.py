@@ -29,9 +29,10 @@ FIELDS = [
 ]  # fmt: skip
 
 ROSSMANN: dict[str, tuple[str, dict[str, Any]]] = {
-    "baseline 1000": ("baseline", {"max_steps": 1000}),
+    "baseline 6000": ("baseline", {"max_steps": 6000}),
     "baseline 3000": ("baseline", {"max_steps": 3000}),
     "aru": ("aru", {}),
+    "aru residual": ("aru", {"integration": "residual", "global_loss": 0.3}),
 }
 
 _ROBUST = {"integration": "skip", "robust": True}
@@ -142,7 +143,7 @@ def main() -> None:
             done = {(r["dataset"], r["variant"], int(r["seed"])) for r in csv.DictReader(file)}
     command = f"python -m experiments.core {arguments.what} --seeds {arguments.seeds}"
     jobs = []
-    for seed, dataset, variant in itertools.product(range(arguments.seeds), datasets, arguments.variants or table):
+    for variant, seed, dataset in itertools.product(arguments.variants or table, range(arguments.seeds), datasets):
         method, settings = table[variant]
         settings = {**settings, "max_steps": arguments.steps} if arguments.steps else settings
         if (dataset, variant, seed) not in done:

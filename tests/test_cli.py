@@ -399,7 +399,7 @@ BAD_TABLES = {
     "text": (broken(sales(), 2, "y", "abc"), r"y of .* is not a number in 1 rows: 'abc' at \(007, 2024-01-03\)"),
     "dates": (broken(sales(), 2, "ds", "31/01/2024"), r"'31/01/2024' \(series 007\). .*--date-format %d/%m/%Y"),
     "zone": (sales().assign(ds=sales()["ds"].dt.tz_localize("UTC")), "carries a time zone"),
-    "zones": (broken(sales().assign(ds="2024-01-01T00:00:00Z"), 1, "ds", "2024-01-01T00:00:00+02:00"), "as dates"),
+    "zones": (broken(sales(), 1, "ds", "2024-01-02T00:00:00+02:00"), r"zone, for instance 2024-01-02T00:00:00\+02"),
     "frequency": (broken(sales(), 2, "ds", "2024-01-03 07:30:00"), r"\(007, 2024-01-03 07:30:00\)"),
     "integers": (sales().assign(ds=1), "--freq D: use an integer freq or datetimes"),
     "no id": (broken(sales(), 4, "unique_id", None), "unique_id of .*sales.csv is missing .*row 4"),
@@ -476,6 +476,7 @@ def test_unreadable_files_are_refused(
         (["--set", "snapshots=2"], "pass --val-size to fit"),
         (["--id-col", "ds"], "three different columns"),
         (["--id-col", "shop"], "has no column 'shop'"),
+        (["--date-format", "%Q"], "--date-format %Q is no format"),
         (["--date-format", "%Y"], "is not a date written as %Y in 72 rows"),
     ],
 )
@@ -589,6 +590,11 @@ def test_times_of_csv_files(cell: str, expected: Any, tmp_path: Path) -> None:
     path = tmp_path / "times.csv"
     path.write_text(f"unique_id,ds,y\na,{cell},1\n")
     assert files.read_data(path, files.Layout())["ds"].iloc[0] == expected
+
+
+def test_zones_of_parquet_files_are_refused(model: Path, tmp_path: Path) -> None:
+    path = write(sales().assign(ds=sales()["ds"].dt.tz_localize("UTC")), tmp_path / "zone.parquet")
+    assert "carries a time zone, for instance 2024-01-01 00:00:00+00:00" in fails("update", model, path)
 
 
 # the streams

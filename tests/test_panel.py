@@ -26,7 +26,6 @@ from aru.frequency import DAY, Frequency, from_index
 from aru.panel import (
     Categories,
     Known,
-    Panel,
     read_column,
     read_continuation,
     read_future,

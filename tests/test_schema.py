@@ -11,9 +11,10 @@ import pytest
 import torch
 
 from aru.errors import ColumnError, ConfigError, ValueRangeError
-from aru.frequency import DAY, Frequency, calendar_codes, from_index
+from aru.frequency import CYCLES, DAY, Frequency, calendar_codes, from_index
 from aru.panel import Categories, Column, Panel, read_panel
 from aru.schema import (
+    ENOUGH_CYCLES,
     CategoryColumn,
     NumberColumn,
     Schema,
@@ -185,11 +186,19 @@ def test_log1p_refuses_negative_targets_by_name() -> None:
         ("YS", 9000, []),
     ],
 )
-def test_calendar_features_need_two_cycles_in_training(freq: str, days: int, names: list[str]) -> None:
+def test_calendar_features_need_about_two_cycles_in_training(freq: str, days: int, names: list[str]) -> None:
     rows = len(pd.date_range("2020-01-01", pd.Timestamp("2020-01-01") + pd.Timedelta(days=days), freq=freq))
     schema, panel = learn(frame(rows, freq=freq), freq=freq)
     assert [c.name for c in schema.calendar] == names
     assert schema.encode(panel).futr_cat.shape == (2 * rows, len(names))
+
+
+def test_the_calendar_is_judged_by_training_rows_alone() -> None:
+    """Where validation completes the second cycle, training has not seen it."""
+    df, enough = frame(100), int(np.ceil(ENOUGH_CYCLES * CYCLES["day_of_month"] / DAY))
+    for days, names in ((enough, ["day_of_week"]), (enough + 1, ["day_of_week", "day_of_month"])):
+        schema, _ = learn(df, train=np.tile(np.arange(100) < days, 2))
+        assert [c.name for c in schema.calendar] == names
 
 
 def test_calendar_codes_that_training_never_saw_are_unknown() -> None:

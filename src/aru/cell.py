@@ -154,7 +154,8 @@ class ARUCell(nn.Module):
             moved = fn(value)
             return moved if moved.dtype == value.dtype else value.to(moved.device)
 
-        return super()._apply(move, recurse)
+        super()._apply(move, recurse)  # type: ignore[no-untyped-call]
+        return self
 
     def init_state(self, batch_size: int) -> ARUState:
         """The state of series that have seen nothing: all zero."""
@@ -292,7 +293,7 @@ class ARUCell(nn.Module):
 
         # seen[w] rows precede origin w. Statistics at origin w:
         #   sum over windows v < w of alpha^(seen[w] - seen[v+1]) contribution[v]  +  alpha^seen[w] state
-        seen = torch.cat([torch.zeros_like(steps[:, :1]), steps.cumsum(1)], 1)  # (1 or B, W + 1)
+        seen = nn.functional.pad(steps.cumsum(1), (1, 0))  # (1 or B, W + 1)
         gap = seen[:, :, None] - seen[:, None, 1:]
         before = torch.ones(W + 1, W, dtype=torch.bool, device=h.device).tril(-1)
         decay = torch.where(before, alphas[:, None, None] ** gap.clamp(min=0).unsqueeze(1), 0.0)  # (., J, W + 1, W)

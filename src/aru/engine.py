@@ -6,6 +6,7 @@ Work is batched over series and windows; series with similar numbers of new rows
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor
 
 from aru.distributions import Predictive
+from aru.errors import ConfigError
 from aru.models.base import Model
 from aru.schema import Rows, Schema, Static
 from aru.settings import Settings
@@ -44,6 +46,13 @@ class Ragged(NamedTuple):
     skipped: Tensor  # (row,) int64: unobserved steps left out just before a row
 
 
+def choose_device(accelerator: str) -> torch.device:
+    """A CUDA device if there is one, else the CPU, for "auto": MPS has no float64."""
+    if accelerator in ("gpu", "cuda") and not torch.cuda.is_available():
+        raise ConfigError(f"accelerator={accelerator!r} needs a CUDA device, and there is none: use 'cpu' or 'auto'.")
+    return torch.device("cuda" if accelerator != "cpu" and torch.cuda.is_available() else "cpu")
+
+
 class Engine:
     """Trained networks with their schema, ready to take in observations and to forecast."""
 
@@ -60,23 +69,20 @@ class Engine:
         """States of series that have seen nothing."""
         n, E, M = len(static.numbers), self.schema.input_size, self.schema.history
         schema, device = self.schema, self.device
-
-        def zeros(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
-            return torch.zeros(n, *shape, dtype=dtype, device=device)
-
         calendar = len(schema.calendar)
+        zeros = functools.partial(torch.zeros, device=device)
         return SeriesState(
-            last=zeros(dtype=torch.int64),
-            steps=zeros(dtype=torch.int64) - 1,
-            total=zeros(),
-            count=zeros(),
-            y=zeros(M),
-            observed=zeros(M, dtype=torch.bool),
-            ds=zeros(E, dtype=torch.int64),
-            futr=zeros(E, 2 * len(schema.futr[0]), dtype=torch.float32),
-            futr_cat=zeros(E, len(schema.futr[1]) + calendar, dtype=torch.int32),
-            hist=zeros(E, 2 * len(schema.hist[0]), dtype=torch.float32),
-            hist_cat=zeros(E, len(schema.hist[1]), dtype=torch.int32),
+            last=zeros(n, dtype=torch.int64),
+            steps=zeros(n, dtype=torch.int64) - 1,
+            total=zeros(n, dtype=torch.float64),
+            count=zeros(n, dtype=torch.float64),
+            y=zeros(n, M, dtype=torch.float64),
+            observed=zeros(n, M, dtype=torch.bool),
+            ds=zeros(n, E, dtype=torch.int64),
+            futr=zeros(n, E, 2 * len(schema.futr[0])),
+            futr_cat=zeros(n, E, len(schema.futr[1]) + calendar, dtype=torch.int32),
+            hist=zeros(n, E, 2 * len(schema.hist[0])),
+            hist_cat=zeros(n, E, len(schema.hist[1]), dtype=torch.int32),
             static=static.numbers.to(device),
             static_cat=static.categories.to(device=device, dtype=torch.int32),
             members=tuple(model.init_state(n) for model in self.models),
@@ -157,26 +163,19 @@ class Engine:
             )
         new = torch.arange(rows.y.shape[1], device=steps.device) < steps[:, None]
         seen = rows.observed & new
-
-        def tail(old: Tensor, values: Tensor) -> Tensor:
-            """The latest rows: as many as the state keeps."""
-            both = torch.cat([old, values.to(old.dtype)], 1)
-            at = steps[:, None] + torch.arange(old.shape[1], device=steps.device)
-            return both[torch.arange(len(at), device=steps.device)[:, None], at]
-
-        ds = tail(state.ds, rows.ds)
+        ds = _latest(state.ds, rows.ds, steps)
         return SeriesState(
             last=ds[:, -1],
             steps=state.steps + steps,
             total=state.total + torch.where(seen, rows.y.abs(), 0.0).sum(1),
             count=state.count + seen.sum(1),
-            y=tail(state.y, rows.y),
-            observed=tail(state.observed, rows.observed),
+            y=_latest(state.y, rows.y, steps),
+            observed=_latest(state.observed, rows.observed, steps),
             ds=ds,
-            futr=tail(state.futr, rows.futr),
-            futr_cat=tail(state.futr_cat, rows.futr_cat),
-            hist=tail(state.hist, rows.hist),
-            hist_cat=tail(state.hist_cat, rows.hist_cat),
+            futr=_latest(state.futr, rows.futr, steps),
+            futr_cat=_latest(state.futr_cat, rows.futr_cat, steps),
+            hist=_latest(state.hist, rows.hist, steps),
+            hist_cat=_latest(state.hist_cat, rows.hist_cat, steps),
             static=state.static,
             static_cat=state.static_cat,
             members=members,
@@ -218,18 +217,20 @@ class Engine:
         return state._replace(steps=state.steps + steps, members=members)
 
 
+def _latest(old: Tensor, new: Tensor, steps: Tensor) -> Tensor:
+    """As many rows as `old` has, after the first `steps` of `new`: (series, row, ...)."""
+    both = torch.cat([old, new.to(old.dtype)], 1)
+    at = steps[:, None] + torch.arange(old.shape[1], device=steps.device)
+    return both[torch.arange(len(at), device=steps.device)[:, None], at]
+
+
 def _gather(rows: Rows, starts: Tensor, lengths: Tensor) -> Rows:
     """(series, row) rows, left-aligned; rows past a series' end are zero and unobserved."""
     n = int(lengths.max())
     at = torch.arange(n, device=starts.device)
     inside = at < lengths[:, None]
     index = torch.where(inside, starts[:, None] + at, 0)
-
-    def pick(v: Tensor) -> Tensor:
-        mask = inside.reshape(*inside.shape, *(1,) * (v.ndim - 1))
-        return torch.where(mask, v[index], torch.zeros((), dtype=v.dtype, device=v.device))
-
-    return Rows._make(pick(v) for v in rows)
+    return Rows._make(v[index].masked_fill_(~inside.reshape(*inside.shape, *(1,) * (v.ndim - 1)), 0) for v in rows)
 
 
 def _groups(lengths: Tensor, at_most: int) -> list[Tensor]:

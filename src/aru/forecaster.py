@@ -14,7 +14,7 @@ import torch
 
 from aru import storage
 from aru.backtest import cutoff_rows, rolling
-from aru.engine import Engine, Forecast, Ragged
+from aru.engine import Engine, choose_device, Forecast, Ragged
 from aru.errors import (
     AruError,
     AruWarning,
@@ -183,24 +183,14 @@ class Forecaster:
             lengths=torch.from_numpy(panel.lengths),
             val_size=val_size,
         )
-        chosen, models = train(
-            data, settings, schema, None if checkpoint_dir is None else Path(checkpoint_dir)
-        )
-        engine = Engine(chosen, schema, models, _device(settings.accelerator))
+        run = train(data, settings, schema, None if checkpoint_dir is None else Path(checkpoint_dir))
+        engine = Engine(run.settings, schema, run.models, choose_device(settings.accelerator))
         whole = Ragged(rows, data.starts, data.lengths, torch.from_numpy(panel.skipped))
         state = engine.advance(engine.empty(static), whole)
         # Only now: a training that broke off leaves what was there before.
-        self.settings, self._engine, self._style, self._ids, self._state = (
-            chosen,
-            engine,
-            style,
-            panel.ids,
-            state,
-        )
-        self._trained_ids, self._trained_until = (
-            panel.ids,
-            panel.ds[(end - 1 - val_size).clip(min=panel.starts)],
-        )
+        self.settings, self.val_loss = run.settings, run.val_loss
+        self._engine, self._style, self._ids, self._state = engine, style, panel.ids, state
+        self._trained_ids, self._trained_until = panel.ids, panel.ds[(end - 1 - val_size).clip(min=panel.starts)]
         return self
 
     def predict(
@@ -337,7 +327,7 @@ class Forecaster:
             models.append(model)
         forecaster.settings = settings
         forecaster._freq = Frequency(settings.freq)
-        forecaster._engine = Engine(settings, schema, models, _device(accelerator))
+        forecaster._engine = Engine(settings, schema, models, choose_device(accelerator))
         forecaster._style = FrameStyle(**saved.model["frame"])
         id_type = np.int64 if schema.integer_ids else object
         forecaster._ids = pd.Index(saved.series["ids"], dtype=id_type)
@@ -409,11 +399,6 @@ class Forecaster:
                 AruWarning,
                 stacklevel=3,
             )
-
-
-def _device(accelerator: str) -> torch.device:
-    use_gpu = accelerator in ("gpu", "cuda") or (accelerator == "auto" and torch.cuda.is_available())
-    return torch.device("cuda" if use_gpu else "cpu")
 
 
 def _warn_failed(forecast: Forecast, ids: pd.Index[Any]) -> None:

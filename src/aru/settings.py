@@ -114,12 +114,22 @@ class Settings:
             if isinstance(value, str):
                 raise ConfigError(f"{name} must be a list of column names, got the string {value!r}.")
             object.__setattr__(self, name, tuple(value or ()))
-        object.__setattr__(self, "alphas", tuple(float(a) for a in self.alphas))
+        self._check_types()
+        object.__setattr__(self, "alphas", _numbers("alphas", self.alphas, float))
         if self.lags is not None and self.lags != "auto":
-            object.__setattr__(self, "lags", tuple(sorted({int(lag) for lag in self.lags})))
+            object.__setattr__(self, "lags", tuple(sorted(set(_numbers("lags", self.lags, int)))))
         if not isinstance(self.size, str):
-            object.__setattr__(self, "size", tuple(int(n) for n in self.size))
+            object.__setattr__(self, "size", _numbers("size", self.size, int))
         self._check()
+
+    def _check_types(self) -> None:
+        """Plain values have the type that their field says; anything else would fail far from its cause."""
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.type == "bool" and not isinstance(value, bool):
+                raise ConfigError(f"{field.name} must be True or False, got {value!r}.")
+            if field.type in ("int", "float") and (isinstance(value, bool) or not isinstance(value, (int, float))):
+                raise ConfigError(f"{field.name} must be a number, got {value!r}.")
 
     def _check(self) -> None:
         _positive("h", self.h)
@@ -134,6 +144,8 @@ class Settings:
             raise ConfigError(f"An integer freq must be at least 1, got {self.freq}.")
         if self.stride is not None and self.stride > self.h:
             raise ConfigError(f"stride={self.stride} is longer than h={self.h}: choose stride <= h.")
+        if self.accelerator == "mps":
+            raise ConfigError("accelerator='mps' has no float64, which the statistics need: use 'cpu' or 'gpu'.")
         for name, value, allowed in (
             ("integration", self.integration, ("paper", "skip", "residual")),
             ("cell_input", self.cell_input, ("h", "x", "raw")),
@@ -143,6 +155,7 @@ class Settings:
             ("encoder", self.encoder, ("lstm", "gru")),
             ("schedule", self.schedule, ("one-cycle", "constant")),
             ("loss", self.loss, ("nll", "mse")),
+            ("accelerator", self.accelerator, ("auto", "cpu", "gpu", "cuda")),
         ):
             if value not in allowed:
                 raise ConfigError(f"{name}={value!r} is not known: choose one of {', '.join(map(repr, allowed))}.")
@@ -167,8 +180,6 @@ class Settings:
             raise ConfigError("finetune_steps is not available for this model: leave it at 0.")
         if self.distribution == "negative-binomial" and (self.transform or self.loss == "mse"):
             raise ConfigError("The negative binomial models counts as they are: use transform=None and loss='nll'.")
-        if self.accelerator == "mps":
-            raise ConfigError("accelerator='mps' has no float64, which the statistics need: use 'cpu' or 'gpu'.")
         if self.ensemble > 1 and self.snapshots:
             raise ConfigError("Choose either ensemble (several seeds) or snapshots (several epochs), not both.")
         self._check_columns()
@@ -229,6 +240,13 @@ class Settings:
         values = dataclasses.asdict(dataclasses.replace(self, trainer_options=None, search=None))
         values["search"] = None if self.search is None else {k: list(v) for k, v in self.search.items()}
         return values
+
+
+def _numbers(name: str, values: Any, kind: type[Any]) -> tuple[Any, ...]:
+    try:
+        return tuple(kind(value) for value in values)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{name} must be a list of numbers, got {values!r}.") from error
 
 
 def _positive(name: str, value: object) -> None:

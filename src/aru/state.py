@@ -5,7 +5,7 @@ All tensors have the series as leading dimension. Sizes depend on the configurat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -59,29 +59,30 @@ def concat(states: list[Tree]) -> Tree:
 
 def to_dict(state: SeriesState) -> dict[str, Tensor]:
     """Flat dictionary of contiguous CPU tensors, keyed by path."""
-    flat: dict[str, Tensor] = {}
-
-    def visit(prefix: str, value: Any) -> None:
-        if isinstance(value, Tensor):
-            flat[prefix] = value.detach().cpu().contiguous()
-            return
-        names = getattr(value, "_fields", None) or [str(i) for i in range(len(value))]
-        for name, part in zip(names, value, strict=True):
-            visit(f"{prefix}.{name}" if prefix else name, part)
-
-    visit("", state)
-    return flat
+    return {key: value.detach().cpu().contiguous() for key, value in _leaves("", state)}
 
 
 def from_dict(like: SeriesState, flat: Mapping[str, Tensor]) -> SeriesState:
     """The inverse of `to_dict`; `like` gives the structure and the device."""
-
-    def visit(prefix: str, value: Any) -> Any:
-        if isinstance(value, Tensor):
-            return flat[prefix].to(value.device)
-        names = getattr(value, "_fields", None) or [str(i) for i in range(len(value))]
-        parts = [visit(f"{prefix}.{n}" if prefix else n, v) for n, v in zip(names, value, strict=True)]
-        return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
-
-    restored: SeriesState = visit("", like)
+    restored: SeriesState = _restore("", like, flat)
     return restored
+
+
+def _children(prefix: str, value: Any) -> list[tuple[str, Any]]:
+    names = value._fields if hasattr(value, "_fields") else map(str, range(len(value)))
+    return [(f"{prefix}.{name}" if prefix else name, part) for name, part in zip(names, value, strict=True)]
+
+
+def _leaves(prefix: str, value: Any) -> Iterator[tuple[str, Tensor]]:
+    if isinstance(value, Tensor):
+        yield prefix, value
+        return
+    for name, part in _children(prefix, value):
+        yield from _leaves(name, part)
+
+
+def _restore(prefix: str, like: Any, flat: Mapping[str, Tensor]) -> Any:
+    if isinstance(like, Tensor):
+        return flat[prefix].to(like.device)
+    parts = [_restore(name, part, flat) for name, part in _children(prefix, like)]
+    return type(like)(*parts) if hasattr(like, "_fields") else tuple(parts)

@@ -11,6 +11,7 @@ import contextlib
 import copy
 import dataclasses
 import itertools
+import json
 import logging
 import math
 import warnings
@@ -21,10 +22,12 @@ from typing import Any, NamedTuple
 import lightning.pytorch as pl
 import torch
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import Tensor
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils.data import DataLoader, IterableDataset
 
+from aru.engine import choose_device
 from aru.errors import AruWarning, ConfigError, NumericalError, listing
 from aru.models import build
 from aru.models.base import Model
@@ -122,15 +125,16 @@ class Training(pl.LightningModule):
         lengths = self.data.lengths[series] - self.data.val_size
         losses = self.model.losses(self._block(series, begin, lengths, batch.rows), grid)
         finite = losses.total.isfinite()
-        if not bool(finite.all()):
-            self.failed.update(series[~finite].tolist())
+        if not bool((finite & ~losses.failed).all()):
+            self.failed.update(series[~finite | losses.failed].tolist())
             if not bool(finite.any()):
                 raise NumericalError(
                     "The loss of every series of a batch is not finite: training diverged. Lower learning_rate."
                 )
-            keep = finite.nonzero().squeeze(-1)
-            block = self._block(series[keep], begin[keep], lengths[keep], batch.rows)
-            losses = self.model.losses(block, grid)
+            if not bool(finite.all()):
+                keep = finite.nonzero().squeeze(-1)
+                block = self._block(series[keep], begin[keep], lengths[keep], batch.rows)
+                losses = self.model.losses(block, grid)
         loss = losses.total.sum() / losses.values.sum().clamp(min=1)
         self.log("train_loss", loss.detach(), prog_bar=True)
         return loss
@@ -257,100 +261,106 @@ class Progress(Callback):
 
 
 class Run(NamedTuple):
-    """A finished training: models to average, and the validation loss (NaN without validation)."""
+    """A finished training: its settings, the models to average, and the validation loss (NaN without validation)."""
 
+    settings: Settings
     models: list[Model]
     val_loss: float
 
 
-def train(
-    data: TrainingData, settings: Settings, schema: Schema, checkpoint_dir: Path | None = None
-) -> tuple[Settings, list[Model]]:
-    """Train what the settings ask for: a search over candidates, an ensemble of seeds, or one model.
-
-    Returns the settings that were chosen and the models whose forecasts are averaged.
-    """
+def train(data: TrainingData, settings: Settings, schema: Schema, checkpoint_dir: Path | None = None) -> Run:
+    """Train what the settings ask for: a search over candidates, an ensemble of seeds, or one model."""
     if (settings.search or settings.snapshots) and data.val_size == 0:
-        raise ConfigError(
-            "search and snapshots choose by validation loss: pass val_size to fit, for instance val_size=h."
-        )
-    chosen = settings
+        raise ConfigError("search and snapshots choose by validation loss: give fit a val_size, for instance h.")
+    best = None
     if settings.search:
-        runs = []
-        names = list(settings.search)
+        names, runs = list(settings.search), []
         for i, values in enumerate(itertools.product(*settings.search.values())):
             candidate = dataclasses.replace(settings, search=None, **dict(zip(names, values, strict=True)))
-            runs.append((candidate, _train_one(data, candidate, schema, 0, _below(checkpoint_dir, f"candidate-{i}"))))
-        chosen, run = min(runs, key=lambda pair: pair[1].val_loss)
-        if settings.ensemble == 1:
-            return chosen, run.models
-    models: list[Model] = []
-    for member in range(settings.ensemble):
-        models += _train_one(data, chosen, schema, member, _below(checkpoint_dir, f"member-{member}")).models
-    return chosen, models
+            runs.append(_train_one(data, candidate, schema, 0, _below(checkpoint_dir, f"candidate-{i}")))
+        best = min(runs, key=lambda run: run.val_loss)
+    chosen = settings if best is None else best.settings
+    members = [best] if best is not None else []
+    for member in range(len(members), settings.ensemble):
+        members.append(_train_one(data, chosen, schema, member, _below(checkpoint_dir, f"member-{member}")))
+    models = [model for run in members for model in run.models]
+    return Run(chosen, models, sum(run.val_loss for run in members) / len(members))
 
 
 def _train_one(data: TrainingData, settings: Settings, schema: Schema, member: int, directory: Path | None) -> Run:
     seed = settings.random_seed * 1000 + member
-    with _seeded(seed):
+    with _seeded(seed), _quiet():
         model = build(settings, schema)
         module = Training(model, data, settings, schema)
         batches = Batches(data, settings, seed)
         epoch = max(math.ceil(len(batches.usable) / batches.size), 1)
         if not settings.snapshots:
             epoch = max(epoch, min(MIN_EPOCH, settings.max_steps))
-        epochs = math.ceil(settings.max_steps / epoch)
-        validate = data.val_size > 0
         snapshots = Snapshots(settings.snapshots)
-        options = dict(settings.trainer_options or {})
-        show = bool(options.pop("enable_progress_bar", True))
-        callbacks: list[Callback] = [*options.pop("callbacks", [])]
-        callbacks += [snapshots] if settings.snapshots else []
-        title = f"Training {settings.name}" + (f" {member + 1}/{settings.ensemble}" if settings.ensemble > 1 else "")
-        callbacks += [Progress(title)] if show else []
+        callbacks: list[Callback] = [snapshots] if settings.snapshots else []
+        resume = None
         if directory is not None:
+            resume = _resume_point(directory, settings)
             callbacks.append(ModelCheckpoint(directory, save_last=True, save_top_k=0, every_n_train_steps=epoch))
-        resume = None if directory is None or not (directory / "last.ckpt").exists() else str(directory / "last.ckpt")
-        with _quiet():
-            trainer = pl.Trainer(
-                **{
-                    "max_steps": settings.max_steps,
-                    "accelerator": choose_accelerator(settings.accelerator),
-                    "devices": 1,
-                    "logger": False,
-                    "gradient_clip_val": GRADIENT_CLIP,
-                    "limit_train_batches": epoch,
-                    "check_val_every_n_epoch": 1 if settings.snapshots else max(1, epochs // VALIDATIONS),
-                    "num_sanity_val_steps": 0,
-                    "enable_model_summary": False,
-                    "enable_progress_bar": False,
-                    "enable_checkpointing": directory is not None,
-                    **options,
-                    "callbacks": callbacks,
-                }
-            )
+        trainer = _trainer(settings, epoch, callbacks, member)
+        series = DataLoader(range(len(data.lengths)), batch_size=4 * settings.batch_size)  # type: ignore[arg-type]
+        try:
             trainer.fit(
                 module,
                 DataLoader(batches, batch_size=None),
-                DataLoader(range(len(data.lengths)), batch_size=4 * settings.batch_size) if validate else None,  # type: ignore[arg-type]
+                series if data.val_size else None,
                 ckpt_path=resume,
                 weights_only=False,
             )
+        except SystemExit as stop:  # Lightning's answer to an interrupt
+            raise KeyboardInterrupt from stop
     _report(module, data)
     val_loss = float(trainer.callback_metrics.get("val_loss", math.nan))
     if snapshots.best:
         models = [copy.deepcopy(model) for _ in snapshots.best]
         for copied, (_, weights) in zip(models, snapshots.best, strict=True):
             copied.load_state_dict(weights)
-        return Run([m.cpu().eval() for m in models], snapshots.best[0][0])
-    return Run([module.final_model().cpu().eval()], val_loss)
+        return Run(settings, [m.cpu().eval() for m in models], snapshots.best[0][0])
+    return Run(settings, [module.final_model().cpu().eval()], val_loss)
 
 
-def choose_accelerator(name: str) -> str:
-    """A CUDA device if there is one, else the CPU, for "auto": MPS has no float64."""
-    if name != "auto":
-        return name
-    return "gpu" if torch.cuda.is_available() else "cpu"
+def _trainer(settings: Settings, epoch: int, callbacks: list[Callback], member: int) -> pl.Trainer:
+    """Lightning's Trainer for these settings; `trainer_options` have the last word."""
+    options = dict(settings.trainer_options or {})
+    title = f"Training {settings.name}" + (f" {member + 1}/{settings.ensemble}" if settings.ensemble > 1 else "")
+    show = [Progress(title)] if options.pop("enable_progress_bar", True) else []
+    epochs = math.ceil(settings.max_steps / epoch)
+    ours: dict[str, Any] = {
+        "max_steps": settings.max_steps,
+        "accelerator": "gpu" if choose_device(settings.accelerator).type == "cuda" else "cpu",
+        "devices": 1,
+        "logger": False,
+        "gradient_clip_val": GRADIENT_CLIP,
+        "limit_train_batches": epoch,
+        "check_val_every_n_epoch": 1 if settings.snapshots else max(1, epochs // VALIDATIONS),
+        "num_sanity_val_steps": 0,
+        "enable_model_summary": False,
+        "enable_progress_bar": False,
+        "enable_checkpointing": any(isinstance(c, ModelCheckpoint) for c in callbacks),
+    }
+    callbacks = [*options.pop("callbacks", []), *callbacks, *show]
+    try:
+        return pl.Trainer(**{**ours, **options, "callbacks": callbacks})
+    except (TypeError, ValueError, MisconfigurationException) as error:
+        raise ConfigError(f"Lightning's Trainer refuses these trainer_options: {error}") from error
+
+
+def _resume_point(directory: Path, settings: Settings) -> str | None:
+    """The latest checkpoint of a training with the same settings, if there is one."""
+    note, last = directory / "settings.json", directory / "last.ckpt"
+    wanted = json.dumps(settings.to_json(), indent=1, sort_keys=True)
+    if last.exists():
+        if not note.exists() or note.read_text() != wanted:
+            raise ConfigError(f"{directory} holds checkpoints of other settings: choose another checkpoint_dir.")
+        return str(last)
+    directory.mkdir(parents=True, exist_ok=True)
+    note.write_text(wanted)
+    return None
 
 
 def _average(model: Model, decay: float) -> AveragedModel | None:
@@ -365,8 +375,8 @@ def _report(module: Training, data: TrainingData) -> None:
     if module.failed:
         names = [data.names[i] for i in sorted(module.failed)]
         warnings.warn(
-            f"The loss of series {listing(names)} was not finite at times and they were left out of those steps. "
-            "Check their values.",
+            f"Training met numerical failures in the series {listing(names)}; they were left out or forecast without "
+            "adaptation in those steps. Check their values.",
             AruWarning,
             stacklevel=2,
         )
@@ -401,6 +411,8 @@ def _quiet() -> Iterator[None]:
         for text in (
             ".*does not have many workers.*",
             ".*IterableDataset.*",
+            ".*validation_step.*val_dataloader.*",
+            ".*GPU available but not used.*",
             ".*Checkpoint directory.*",
             ".*`isinstance.treespec.*",
             ".*LeafSpec.*",

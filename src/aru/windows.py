@@ -97,8 +97,7 @@ def leads(x: Tensor, grid: Grid, input_size: int, n: int) -> Tensor:
 
 
 def _unfold(x: Tensor, size: int, step: int) -> Tensor:
-    out = x.unfold(1, size, step)
-    return out if x.ndim == 2 else out.transpose(-1, -2)
+    return x.unfold(1, size, step).movedim(-1, 2)
 
 
 def gather_block(

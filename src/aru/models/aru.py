@@ -104,7 +104,6 @@ class ARU(Model):
         origins = net.origins(block, x, grid)
         h, _ = net.decode(block, x, grid, origins, net.h)
         targets = net.targets(block, grid, origins.scale, net.h)
-        targets = targets._replace(observed=targets.observed & origins.begun.unsqueeze(-1))
         scale = origins.scale.unsqueeze(-1)
         prior = None if self.global_head is None else self.global_head(h)
         u, w = self._cell_rows(targets, prior, scale)
@@ -113,7 +112,7 @@ class ARU(Model):
             self.cell.init_state(h.shape[0]),
             self._cell_input(h, x, grid),
             u[:, :, :S],
-            targets.observed[:, :, :S],
+            (targets.observed & origins.begun.unsqueeze(-1))[:, :, :S],
             None if w is None else w[:, :, :S],
         )
         params = self._head(Local(h, out.mean, out.variance, out.sn, prior))
@@ -122,7 +121,7 @@ class ARU(Model):
             # The global head always learns; how far its loss shapes the network is a setting.
             shaped = h.detach() + self.global_weight * (h - h.detach())
             loss = loss + self.value_losses(self._global_params(self.global_head(shaped)), targets, scale)
-        return sum_losses(loss, targets.observed, scored)
+        return sum_losses(loss, targets.observed, scored, out.failed)
 
     def forecast(self, state: LocalState, block: Block) -> Output:
         """Forecast with theta of all observations so far and the context up to now."""

@@ -17,10 +17,11 @@ from aru.windows import Block, Grid
 
 
 class Losses(NamedTuple):
-    """Summed loss and number of scored values of each series."""
+    """Summed loss and number of scored values of each series, and the series whose local solve failed."""
 
     total: Float[Tensor, " batch"]
     values: Float[Tensor, " batch"]
+    failed: Bool[Tensor, " batch"]
 
 
 class Output(NamedTuple):
@@ -52,7 +53,10 @@ class Model(nn.Module, abc.ABC):
 
     @abc.abstractmethod
     def losses(self, block: Block, grid: Grid, scored: slice = slice(None)) -> Losses:
-        """Training loss over the windows of the grid, from empty states; only windows in `scored` count."""
+        """Training loss over the windows of the grid, from empty states; only windows in `scored` count.
+
+        Windows that begin before a series' first value count, too: they teach forecasts from covariates alone.
+        """
 
     @abc.abstractmethod
     def forecast(self, state: Any, block: Block) -> Output:
@@ -82,6 +86,8 @@ class Model(nn.Module, abc.ABC):
         return torch.where(targets.observed, loss, 0.0)
 
 
-def sum_losses(loss: Tensor, observed: Tensor, scored: slice) -> Losses:
+def sum_losses(loss: Tensor, observed: Tensor, scored: slice, failed: Tensor | None = None) -> Losses:
     """Sum (batch, window, lead) losses by series, over the scored windows."""
-    return Losses(loss[:, scored].sum((1, 2)), observed[:, scored].sum((1, 2)).to(loss.dtype))
+    if failed is None:
+        failed = torch.zeros(len(loss), dtype=torch.bool, device=loss.device)
+    return Losses(loss[:, scored].sum((1, 2)), observed[:, scored].sum((1, 2)).to(loss.dtype), failed)

@@ -29,21 +29,20 @@ class Baseline(Model):
 
     def losses(self, block: Block, grid: Grid, scored: slice = slice(None)) -> Losses:
         """Likelihood of every window."""
-        params, scale, begun = self._run(block, grid)
+        params, scale = self._run(block, grid)
         targets = self.network.targets(block, grid, scale, self.network.h)
-        targets = targets._replace(observed=targets.observed & begun.unsqueeze(-1))
         loss = self.value_losses(params, targets, scale.unsqueeze(-1))
         return sum_losses(loss, targets.observed, scored)
 
     def forecast(self, state: Empty, block: Block) -> Output:
         """The global forecast."""
-        params, scale, _ = self._run(block, Grid(0, 1, 1))
+        params, scale = self._run(block, Grid(0, 1, 1))
         failed = params.mu.new_zeros(len(scale), dtype=bool)  # type: ignore[call-overload]
         return Output(Params(*(p.squeeze(1) for p in params)), scale, failed)
 
-    def _run(self, block: Block, grid: Grid) -> tuple[Params, Tensor, Tensor]:
+    def _run(self, block: Block, grid: Grid) -> tuple[Params, Tensor]:
         x = self.network.inputs(block)
         origins = self.network.origins(block, x, grid)
         h, _ = self.network.decode(block, x, grid, origins, self.network.h)
         mu, raw = self.head(h).unbind(-1)
-        return self.family.params(mu, raw), origins.scale, origins.begun
+        return self.family.params(mu, raw), origins.scale

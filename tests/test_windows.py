@@ -1,0 +1,300 @@
+"""Blocks, origins and scales against loops over single rows; and that nothing after an origin counts."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+
+from aru.schema import Rows, Static
+from aru.windows import (
+    Block,
+    Grid,
+    Scaling,
+    contexts,
+    gather_block,
+    leads,
+    running_sums,
+    scales,
+    shift_block,
+)
+
+E = 3
+LENGTHS = (9, 1, 6, 14)
+LAGS = (2, 5)
+
+
+class Ragged(NamedTuple):
+    """Encoded rows of several series, and where each begins."""
+
+    rows: Rows
+    static: Static
+    starts: Tensor
+    lengths: Tensor
+
+
+@pytest.fixture
+def data() -> Ragged:
+    """Every value is different; rows that are not observed hold 0."""
+    n, series = sum(LENGTHS), len(LENGTHS)
+    observed = torch.rand(n) < 0.7
+    lengths = torch.tensor(LENGTHS)
+    rows = Rows(
+        ds=torch.arange(n),
+        y=torch.where(observed, torch.randn(n, dtype=torch.float64) * 10, 0.0),
+        observed=observed,
+        futr=torch.randn(n, 4),
+        futr_cat=torch.randint(0, 9, (n, 2)),
+        hist=torch.randn(n, 2),
+        hist_cat=torch.randint(0, 9, (n, 1)),
+    )
+    static = Static(torch.randn(series, 2), torch.randint(0, 5, (series, 3)))
+    return Ragged(rows, static, lengths.cumsum(0) - lengths, lengths)
+
+
+def gather(
+    data: Ragged, series: list[int], begin: list[int], n: int, lags: tuple[int, ...] = LAGS, **changes: Any
+) -> Block:
+    pick = torch.tensor(series)
+    rows = data.rows._replace(**changes)
+    static = Static._make(v[pick] for v in data.static)
+    return gather_block(
+        rows, static, data.starts[pick], data.lengths[pick], torch.tensor(begin), n, E, lags, running_sums(rows)
+    )
+
+
+def random_block(batch: int, time: int) -> Block:
+    observed = torch.rand(batch, time) < 0.7
+    return Block(
+        y=torch.where(observed, torch.randn(batch, time, dtype=torch.float64) * 10, 0.0),
+        observed=observed,
+        lag=torch.randn(batch, time, 2, dtype=torch.float64),
+        lag_observed=torch.rand(batch, time, 2) < 0.5,
+        futr=torch.randn(batch, time, 4),
+        futr_cat=torch.randint(0, 9, (batch, time, 2)),
+        hist=torch.randn(batch, time, 2),
+        hist_cat=torch.randint(0, 9, (batch, time, 1)),
+        static=torch.randn(batch, 2),
+        static_cat=torch.randint(0, 5, (batch, 3)),
+        total=torch.rand(batch, dtype=torch.float64) * 100,
+        count=torch.randint(1, 50, (batch,)).double(),
+    )
+
+
+# Rows before and after the origins.
+
+
+@pytest.mark.parametrize("grid", [Grid(0, 1, 1), Grid(0, 1, 8), Grid(2, 3, 3), Grid(1, 4, 2), Grid(5, 2, 1)])
+@pytest.mark.parametrize("extra", [(), (4,), (2, 5)])
+def test_contexts_and_leads_are_the_rows_up_to_and_after_each_origin(grid: Grid, extra: tuple[int, ...]) -> None:
+    """Origin i stands after row E + i - 1 of the block."""
+    x, n = torch.randn(2, E + 12, *extra), 4
+    before, after = contexts(x, grid, E), leads(x, grid, E, n)
+    assert before.shape == (2, grid.count, E, *extra)
+    assert after.shape == (2, grid.count, n, *extra)
+    for w in range(grid.count):
+        last = E + grid.first + w * grid.stride  # the first row after the origin
+        for row in range(E):
+            assert torch.equal(before[:, w, row], x[:, last - E + row])
+        for row in range(n):
+            assert torch.equal(after[:, w, row], x[:, last + row])
+
+
+# Blocks.
+
+
+@pytest.mark.parametrize(
+    ("series", "begin"),
+    [([0, 1, 2, 3], [0, 0, 0, 0]), ([3, 0, 2, 1], [1, 4, 6, 1]), ([3, 3, 0], [14, 5, 20]), ([1, 2], [3, -2])],
+    ids=["from the start", "inside", "at and past the end", "before the start"],
+)
+def test_gathered_blocks_equal_a_loop_over_rows(data: Ragged, series: list[int], begin: list[int]) -> None:
+    n = 7
+    block = gather(data, series, begin, n)
+    rows = data.rows
+    for b, (s, origin) in enumerate(zip(series, begin, strict=True)):
+        first, length = int(data.starts[s]), LENGTHS[s]
+        for i in range(E + n):
+            position = origin - E + i
+            exists = 0 <= position < length
+            for name in ("y", "observed", "futr", "futr_cat", "hist", "hist_cat"):
+                value = getattr(block, name)[b, i]
+                source = getattr(rows, name)[first + position] if exists else torch.zeros_like(value)
+                assert torch.equal(value, source), (name, s, position)
+            for j, back in enumerate(LAGS):
+                known = 0 <= position - back < length and bool(rows.observed[first + position - back])
+                assert bool(block.lag_observed[b, i, j]) == known
+                assert block.lag[b, i, j] == (rows.y[first + position - back] if known else 0)
+        past = slice(first, first + min(max(origin, 0), length))
+        assert block.count[b] == rows.observed[past].sum()
+        torch.testing.assert_close(
+            block.total[b], rows.y[past][rows.observed[past]].abs().sum(), rtol=1e-12, atol=1e-12
+        )
+        assert torch.equal(block.static[b], data.static.numbers[s])
+        assert torch.equal(block.static_cat[b], data.static.categories[s])
+    assert block.y.dtype == torch.float64
+    assert block.futr_cat.dtype == torch.int64
+
+
+def test_blocks_without_lags_have_lags_of_no_width(data: Ragged) -> None:
+    block = gather(data, [0, 1], [2, 0], 5, lags=())
+    assert block.lag.shape == block.lag_observed.shape == (2, E + 5, 0)
+    assert block.lag_observed.dtype == torch.bool
+
+
+def test_a_lag_is_known_in_the_future_as_far_as_it_reaches(data: Ragged) -> None:
+    """Of the h rows after the end of a series the lag of h steps is known, without any row there."""
+    complete = torch.ones_like(data.rows.observed)
+    y = torch.arange(1.0, 1 + sum(LENGTHS), dtype=torch.float64)
+    block = gather(data, [0], [LENGTHS[0]], 5, lags=(5,), y=y, observed=complete)
+    assert not block.observed[0, E:].any()
+    assert block.lag_observed[0, E:, 0].all()
+    assert block.lag[0, E:, 0].tolist() == [5, 6, 7, 8, 9]
+
+
+def test_rows_after_a_series_are_not_those_of_the_next(data: Ragged) -> None:
+    """Nor those before it the ones of the previous: blocks do not change with the neighbours."""
+    block = gather(data, [2], [3], 8)
+    other = torch.ones(sum(LENGTHS), dtype=torch.bool)
+    other[int(data.starts[2]) : int(data.starts[2]) + LENGTHS[2]] = False
+    neighbours = gather(
+        data, [2], [3], 8, y=torch.where(other, 77.0, data.rows.y), futr=data.rows.futr.masked_fill(other[:, None], 5.0)
+    )
+    for name, a, b in zip(Block._fields, block, neighbours, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-10, msg=name)
+
+
+def test_running_sums_begin_with_nothing(data: Ragged) -> None:
+    total, count = running_sums(data.rows)
+    assert total.shape == count.shape == (sum(LENGTHS) + 1,)
+    assert total[0] == count[0] == 0
+    assert count[-1] == data.rows.observed.sum()
+    torch.testing.assert_close(total[-1], data.rows.y.abs().sum())
+
+
+@pytest.mark.parametrize("by", [[0, 0, 0], [1, 4, 2], [9, 6, 9], [12, 9, 15]], ids=str)
+@pytest.mark.parametrize("n", [2, 9])
+def test_shifted_blocks_equal_a_loop_over_rows(by: list[int], n: int) -> None:
+    T = E + 9
+    block = random_block(3, T)
+    shifted = shift_block(block, torch.tensor(by), n, E)
+    for b, steps in enumerate(by):
+        for i in range(E + n):
+            for name in Block._fields[: Block._fields.index("static")]:
+                value = getattr(shifted, name)[b, i]
+                expected = getattr(block, name)[b, i + steps] if i + steps < T else torch.zeros_like(value)
+                assert torch.equal(value, expected), (name, b, i)
+        passed = slice(E, min(E + steps, T))
+        torch.testing.assert_close(
+            shifted.total[b], block.total[b] + block.y[b, passed][block.observed[b, passed]].abs().sum()
+        )
+        assert shifted.count[b] == block.count[b] + block.observed[b, passed].sum()
+    assert torch.equal(shifted.static, block.static)
+    assert torch.equal(shifted.static_cat, block.static_cat)
+
+
+def test_shifting_twice_is_shifting_once(data: Ragged) -> None:
+    """And the same as gathering from a later origin."""
+    block = gather(data, [3, 0], [1, 2], 12)
+    once = shift_block(block, torch.tensor([5, 3]), 4, E)
+    twice = shift_block(shift_block(block, torch.tensor([2, 3]), 8, E), torch.tensor([3, 0]), 4, E)
+    later = gather(data, [3, 0], [6, 5], 4)
+    for name, a, b, c in zip(Block._fields, once, twice, later, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12, msg=name)
+        torch.testing.assert_close(a, c, rtol=1e-12, atol=1e-10, msg=name)
+
+
+# Scales.
+
+
+def naive_scale(scaling: Scaling, total: float, count: int, values: list[float], context: list[float]) -> float:
+    """The docstring's two rules, from |y| after origin 0 (`values`) and in the context alone."""
+    count += len(values)
+    if count == 0:
+        return scaling.typical
+    overall = (total + sum(values)) / count
+    if scaling.kind == "mean":
+        return scaling.unit + overall
+    return (sum(context) + overall) / (len(context) + 1) + 1e-3 * scaling.unit
+
+
+@pytest.mark.parametrize("kind", ["mean", "level"])
+@pytest.mark.parametrize("grid", [Grid(0, 1, 10), Grid(2, 3, 3), Grid(4, 1, 1)])
+def test_scales_equal_a_loop_over_observations(kind: str, grid: Grid) -> None:
+    block, scaling = random_block(3, E + 10), Scaling(kind, E, 0.7, 42.0)
+    block = block._replace(total=block.total * torch.tensor([1, 1, 0]), count=block.count * torch.tensor([1, 1, 0]))
+    block = block._replace(observed=block.observed.clone())
+    block.observed[2, :5] = False  # a series that has not begun
+    found, begun = scales(block, grid, scaling)
+    assert found.shape == begun.shape == (3, grid.count)
+    assert (found > 0).all()
+    for b in range(3):
+        for w in range(grid.count):
+            origin = E + grid.first + w * grid.stride
+            new = [abs(float(block.y[b, i])) for i in range(E, origin) if block.observed[b, i]]
+            near = [abs(float(block.y[b, i])) for i in range(origin - E, origin) if block.observed[b, i]]
+            expected = naive_scale(scaling, float(block.total[b]), int(block.count[b]), new, near)
+            assert found[b, w].item() == pytest.approx(expected, rel=1e-12)
+            assert bool(begun[b, w]) == (block.count[b] + len(new) > 0)
+
+
+@pytest.mark.parametrize("kind", ["mean", "level"])
+@pytest.mark.parametrize("change", [1e12, -3.0, float("nan")])
+def test_nothing_after_an_origin_changes_its_scale_by_one_bit(kind: str, change: float) -> None:
+    block, grid, scaling = random_block(4, E + 40), Grid(0, 1, 41), Scaling(kind, E, 1.0, 42.0)
+    before, begun = scales(block, grid, scaling)
+    for origin in (0, 1, 17, 39):
+        y, observed = block.y.clone(), block.observed.clone()
+        y[:, E + origin :] = change
+        observed[:, E + origin :] = True
+        after, still = scales(block._replace(y=y, observed=observed), grid, scaling)
+        assert torch.equal(after[:, : origin + 1], before[:, : origin + 1])
+        assert torch.equal(still[:, : origin + 1], begun[:, : origin + 1])
+        if change == change:
+            assert not torch.equal(after[:, origin + 1 :], before[:, origin + 1 :])
+
+
+@pytest.mark.parametrize("kind", ["mean", "level"])
+def test_values_that_were_not_observed_do_not_count(kind: str) -> None:
+    block, scaling = random_block(2, E + 6), Scaling(kind, E, 1.0, 42.0)
+    garbage = block._replace(y=torch.where(block.observed, block.y, 1e9))
+    assert torch.equal(scales(block, Grid(0, 1, 7), scaling)[0], scales(garbage, Grid(0, 1, 7), scaling)[0])
+
+
+@pytest.mark.parametrize("kind", ["mean", "level"])
+def test_a_series_of_zeros_has_a_positive_scale(kind: str) -> None:
+    block = random_block(1, E + 4)
+    zeros = block._replace(y=torch.zeros_like(block.y), observed=torch.ones_like(block.observed), total=block.total * 0)
+    scale, begun = scales(zeros, Grid(0, 1, 5), Scaling(kind, E, 0.5, 42.0))
+    assert (scale > 0).all()
+    assert begun.all()
+
+
+def test_the_level_follows_a_trend_and_the_mean_does_not() -> None:
+    y = torch.linspace(1, 1000, E + 60, dtype=torch.float64).unsqueeze(0)
+    block = random_block(1, E + 60)._replace(y=y, observed=torch.ones(1, E + 60, dtype=torch.bool))
+    block = block._replace(total=y[:, :E].sum(1), count=torch.tensor([float(E)], dtype=torch.float64))
+    last = Grid(60, 1, 1)
+    level, mean = (scales(block, last, Scaling(kind, E, 1.0, 42.0))[0].item() for kind in ("level", "mean"))
+    assert mean == pytest.approx(501.5, rel=1e-3)
+    assert level > 0.85 * 1000
+
+
+def test_the_scale_at_an_origin_is_the_same_however_the_block_was_cut(data: Ragged) -> None:
+    """Training cuts blocks anywhere; streaming begins each where the last one ended."""
+    for kind in ("mean", "level"):
+        scaling = Scaling(kind, E, 1.0, 42.0)
+        whole, _ = scales(gather(data, [3], [0], 14), Grid(0, 1, 15), scaling)
+        for begin in (1, 4, 13):
+            part, _ = scales(gather(data, [3], [begin], 14 - begin), Grid(0, 1, 15 - begin), scaling)
+            torch.testing.assert_close(part, whole[:, begin:], rtol=1e-12, atol=1e-12)
+
+
+def test_blocks_are_left_alone(data: Ragged) -> None:
+    block = gather(data, [3, 0], [4, 2], 6)
+    before = [v.clone() for v in block]
+    shift_block(block, torch.tensor([2, 1]), 3, E)
+    scales(block, Grid(0, 2, 3), Scaling("level", E, 1.0, 42.0))
+    assert all(torch.equal(a, b) for a, b in zip(block, before, strict=True))
