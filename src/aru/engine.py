@@ -134,6 +134,8 @@ class Engine:
             failures.append(out.failed)
         # An ensemble's quantiles are the averages of its members' quantiles.
         mean, quantile = torch.stack(means).mean(0), torch.stack(values).mean(0)
+        if self.schema.integer:
+            quantile = quantile.round()  # y = round(.): quantiles map exactly through it
         failed = torch.stack(failures).any(0) | ~mean.isfinite().all(1)
         return Forecast(mean.cpu(), quantile.cpu(), failed.cpu())
 

@@ -87,6 +87,7 @@ class Schema:
     datetime: bool
     integer_ids: bool
     nonnegative: bool
+    integer: bool
     unit: float
     typical_scale: float
     calendar: tuple[CategoryColumn, ...]
@@ -171,6 +172,7 @@ def learn_schema(
         datetime=panel.datetime,
         integer_ids=bool(pd.api.types.is_integer_dtype(panel.ids)),
         nonnegative=bool((y >= 0).all()),
+        integer=bool((y == np.round(y)).all()),
         unit=unit,
         typical_scale=float(unit + np.median(level)),
         calendar=_learn_calendar(panel, train) if panel.datetime else (),

@@ -80,17 +80,17 @@ class Batches(IterableDataset[Batch]):
         self.size = min(settings.batch_size, len(self.usable))
         self.stride = settings.window_stride
         self.longest = settings.max_windows * self.stride
-        self.seed = seed
+        # Drawn from here on: every epoch asks for a new iterator and must not see the same batches again.
+        self.generator = torch.Generator().manual_seed(seed)
 
     def __iter__(self) -> Iterator[Batch]:
-        generator = torch.Generator().manual_seed(self.seed)
         while True:
-            order = self.usable[torch.randperm(len(self.usable), generator=generator)]
+            order = self.usable[torch.randperm(len(self.usable), generator=self.generator)]
             for i in range(0, len(order) - self.size + 1, self.size):
-                yield self._batch(order[i : i + self.size], generator)
+                yield self._batch(order[i : i + self.size])
 
-    def _batch(self, series: Tensor, generator: torch.Generator) -> Batch:
-        lengths = self.lengths[series]
+    def _batch(self, series: Tensor) -> Batch:
+        lengths, generator = self.lengths[series], self.generator
         n = min(int(lengths.max()), self.longest)
         spare = (lengths - n).clamp(min=0)
         # Series end with the block, unless they are longer than it: then the crop falls anywhere.

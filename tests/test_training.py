@@ -1,0 +1,571 @@
+"""Training: the loss from its equations, what it may see, what it survives, and that it can be repeated."""
+
+from __future__ import annotations
+
+import random
+import warnings
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from lightning.pytorch.callbacks import Callback
+from torch import Tensor
+
+from aru import PAPER, Forecaster
+from aru.errors import AruWarning, ConfigError, NumericalError
+from aru.frequency import Frequency
+from aru.models import build
+from aru.models.aru import ARU
+from aru.panel import read_panel
+from aru.schema import learn_schema
+from aru.settings import Settings
+from aru.training import Batch, Batches, Training, TrainingData
+
+H, E = 4, 5
+BASE: dict[str, Any] = {
+    "h": H,
+    "freq": 1,
+    "input_size": E,
+    "size": (4, 5, 4, 3),
+    "max_steps": 6,
+    "accelerator": "cpu",
+    "trainer_options": {"enable_progress_bar": False},
+    "futr_exog_list": ["price"],
+}
+
+
+def frame(lengths: dict[str, int] | None = None, seed: int = 0) -> pd.DataFrame:
+    """Seasonal series of integer time, with a known covariate and a few missing values."""
+    generator = np.random.default_rng(seed)
+    parts = []
+    for uid, n in (lengths or {"a": 40, "b": 31, "c": 26}).items():
+        t = np.arange(n)
+        price = generator.uniform(1, 2, n)
+        y = 10 + 4 * np.sin(2 * np.pi * t / 7) - 3 * price + generator.normal(0, 0.5, n)
+        y[3::9] = np.nan
+        parts.append(pd.DataFrame({"unique_id": uid, "ds": t, "y": y, "price": price}))
+    return pd.concat(parts, ignore_index=True)
+
+
+def prepare(df: pd.DataFrame, val_size: int = 0, **changed: Any) -> tuple[Training, TrainingData]:
+    """A module that could be trained, with weights that are not special."""
+    settings = Settings(**{**BASE, "weight_average": 0.0, **changed})
+    panel = read_panel(df, Frequency(settings.freq), settings.futr_exog_list)
+    inside = np.arange(len(panel.ds)) < np.repeat(panel.starts + panel.lengths - val_size, panel.lengths)
+    schema = learn_schema(panel, {}, settings, Frequency(settings.freq), inside)
+    data = TrainingData(
+        names=list(panel.ids),
+        rows=schema.encode(panel),
+        static=schema.encode_static({}, panel.ids),
+        starts=torch.from_numpy(panel.starts),
+        lengths=torch.from_numpy(panel.lengths),
+        val_size=val_size,
+    )
+    torch.manual_seed(3)
+    model = build(settings, schema)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():  # also where a layer starts at zero
+            if "out_" in name or "mix" in name:
+                parameter.add_(torch.randn_like(parameter) / 3)
+    module = Training(model, data, settings, schema)
+    module.log = lambda *_, **__: None  # type: ignore[method-assign,assignment]
+    return module, data
+
+
+class Naive:
+    """The loss of one batch, series by series, window by window, row by row."""
+
+    def __init__(self, module: Training, data: TrainingData) -> None:
+        self.model, self.data, self.settings = module.model, data, module.settings
+        self.schema = module.schema
+        self.total, self.values = torch.zeros((), dtype=torch.float64), 0
+
+    def loss(self, batch: Batch) -> Tensor:
+        for series, begin in zip(batch.series.tolist(), batch.begin.tolist(), strict=True):
+            start = int(self.data.starts[series])
+            n = int(self.data.lengths[series]) - self.data.val_size
+            rows = slice(start, start + n)
+            self.y = self.data.rows.y[rows]
+            self.seen = self.data.rows.observed[rows].tolist()
+            self.x = self.data.rows.futr[rows]
+            self.begin = begin
+            self._series(range(begin + batch.phase, begin + batch.rows, self.settings.window_stride))
+        return self.total / self.values
+
+    def _series(self, origins: range) -> None:
+        J, dim = len(self.settings.alphas), self.settings.network_size.hidden[2] + 1
+        self.sxx = torch.zeros(J, dim, dim, dtype=torch.float64)
+        self.sxy = torch.zeros(J, dim, dtype=torch.float64)
+        self.sn, self.ss = torch.zeros(J, dtype=torch.float64), torch.zeros(J, dtype=torch.float64)
+        for origin in origins:
+            self._window(origin)
+
+    def _window(self, o: int) -> None:
+        past = [abs(float(self.y[t])) for t in range(max(o, 0)) if self.seen[t]]
+        begun = len(past) > 0
+        scale = self.schema.unit + sum(past) / len(past) if begun else self.schema.typical_scale
+        h = self._decode(o, scale)
+        ahead = [t for t in range(o, o + H) if 0 <= t < len(self.y) and self.seen[t]]
+        z = {t: (self.y[t] / scale).float() for t in ahead}
+        if isinstance(self.model, ARU):
+            self._adaptive(o, h, z, begun)
+        else:
+            for t, value in z.items():
+                self._score(self.model.head(h[t - o]), value)
+        self.values += len(z)
+
+    def _decode(self, o: int, scale: float) -> Tensor:
+        """h of the leads: g = RNN([y/s, observed, x]); three ReLU layers on [g, x], x skipping to the second."""
+        none = torch.zeros(self.x.shape[1])
+        context = []
+        for t in range(o - E, o):
+            inside = 0 <= t < len(self.y)
+            value = float(self.y[t]) / scale if inside and self.seen[t] else 0.0
+            known = torch.tensor([value, float(inside and self.seen[t])])
+            context.append(torch.cat([known, self.x[t] if inside else none]))
+        net = self.model.network
+        g = net.encoder.rnn(torch.stack(context)[None])[0][0, -1]
+        decoder = net.decoder
+        first = decoder.widths[0]
+        out = []
+        for t in range(o, o + H):
+            x = self.x[t] if 0 <= t < len(self.y) else none
+            a1 = torch.relu(x @ decoder.from_x[:, :first] + decoder.from_g(g))
+            a2 = torch.relu(x @ decoder.from_x[:, first:] + decoder.layer2(a1))
+            out.append(torch.relu(decoder.layer3(a2)))
+        return torch.stack(out)
+
+    def _adaptive(self, o: int, h: Tensor, z: dict[int, Tensor], begun: bool) -> None:
+        model = self.model
+        J, dim = self.sxy.shape
+        ridge, alphas = model.cell.ridge, model.cell.alphas
+        eye = torch.eye(dim, dtype=torch.float64)
+        theta = torch.stack([torch.linalg.solve(self.sxx[j] + ridge[j] * eye, self.sxy[j]) for j in range(J)])
+        x = torch.cat([h.double(), torch.ones(H, 1, dtype=torch.float64)], 1)
+        m = x @ theta.T
+        empty = self.sn == 0
+        a = torch.where(empty, torch.zeros_like(self.sn), self.ss / torch.where(empty, torch.ones_like(self.sn), self.sn))
+        sn = self.sn
+        spread = ((a * sn + 0.1) / (sn + 1)).sqrt().clamp(0.01, 10).float()
+        for t, value in z.items():
+            k = t - o
+            local = m[k].float()
+            prior = None if model.global_head is None else model.global_head(h[k])
+            mu = model.out_mu(model.ff_mu(torch.cat([h[k], local])))
+            raw = model.out_sigma(model.ff_sigma(torch.cat([h[k], spread])))
+            if self.settings.integration == "residual":
+                assert prior is not None
+                mu = prior[:1] + ((model.mix + mu) * local).sum()
+                raw = prior[1:] + (sn / (sn + 1)).mean().float() * raw
+            elif self.settings.integration == "skip":
+                mu = mu + (model.mix * local).sum()
+            self._score(torch.cat([mu, raw]), value)
+            if prior is not None:
+                self._score(prior, value)
+        for t in range(o, o + self.settings.window_stride):
+            self._absorb(x[t - o], m[t - o], h[t - o], z.get(t) if begun else None, alphas)
+
+    def _absorb(self, x: Tensor, m: Tensor, h: Tensor, z: Tensor | None, alphas: Tensor) -> None:
+        self.sxx, self.sxy = alphas[:, None, None] * self.sxx, alphas[:, None] * self.sxy
+        self.sn, self.ss = alphas * self.sn, alphas * self.ss
+        if z is None:
+            return
+        weight, u = torch.ones((), dtype=torch.float64), z
+        if self.model.global_head is not None:
+            mu, raw = self.model.global_head(h)
+            sigma = torch.nn.functional.softplus(raw) + 1e-3
+            if self.settings.robust:
+                weight = (5 / (4 + ((z - mu) / sigma).square())).detach().double()
+            if self.settings.integration == "residual":
+                u = z - mu
+        self.sxx = self.sxx + weight * x[:, None] * x
+        self.sxy = self.sxy + weight * x * u.double()
+        self.sn = self.sn + weight
+        self.ss = self.ss + weight * (u.double() - m).square()
+
+    def _score(self, out: Tensor, z: Tensor) -> None:
+        mu, sigma = out[0], torch.nn.functional.softplus(out[1]) + 1e-3
+        if self.schema.distribution == "gaussian":
+            likelihood: Any = torch.distributions.Normal(mu, sigma)
+        else:
+            likelihood = torch.distributions.StudentT(4.0, mu, sigma)
+        self.total = self.total - likelihood.log_prob(z)
+
+
+WAYS: dict[str, dict[str, Any]] = {
+    "baseline": {"model": "baseline"},
+    "skip": {},
+    "skip-stride-1": {"stride": 1},
+    "skip-plain": {"robust": False, "learn_ridge": False, "distribution": "gaussian"},
+    "residual": {"integration": "residual", "stride": 3},
+    "residual-plain": {"integration": "residual", "robust": False},
+    "paper": {"integration": "paper", "robust": False, "distribution": "gaussian", "learn_alphas": True},
+    "paper-robust": {"integration": "paper", "stride": 3},
+}
+
+
+@pytest.mark.parametrize("way", list(WAYS))
+@pytest.mark.parametrize(("begin", "rows", "phase"), [((0, -9, -14), 40, 2), ((7, 11, 0), 13, 0)])
+def test_the_loss_is_that_of_every_window(way: str, begin: tuple[int, ...], rows: int, phase: int) -> None:
+    """Value and gradients, for series that end together and for crops."""
+    module, data = prepare(frame(), **WAYS[way])
+    batch = Batch(torch.tensor([0, 1, 2]), torch.tensor(begin), rows, phase)
+    module.eval()
+    loss = module.training_step(batch, 0)
+    expected = Naive(module, data).loss(batch)
+    torch.testing.assert_close(loss.double(), expected, rtol=1e-5, atol=0)
+    parameters = dict(module.model.named_parameters())
+    got = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
+    want = torch.autograd.grad(expected, list(parameters.values()), allow_unused=True)
+    for name, one, other in zip(parameters, got, want, strict=True):
+        one, other = (torch.zeros_like(parameters[name]) if g is None else g for g in (one, other))
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=2e-5, msg=lambda text, name=name: f"{name}: {text}")
+
+
+def test_the_global_head_learns_without_shaping_the_network() -> None:
+    """global_loss=0: its loss is there for the head alone."""
+    with_head, _ = prepare(frame(), global_loss=0.0)
+    batch = Batch(torch.tensor([0, 1, 2]), torch.tensor([0, -9, -14]), 40, 1)
+    grads = {}
+    for share in (0.0, 1.0):
+        module, _ = prepare(frame(), global_loss=share)
+        module.eval()
+        module.training_step(batch, 0).backward()
+        grads[share] = {k: p.grad.clone() for k, p in module.model.named_parameters() if p.grad is not None}
+    assert torch.equal(grads[0.0]["global_head.weight"], grads[1.0]["global_head.weight"])
+    assert not torch.equal(grads[0.0]["network.decoder.layer3.weight"], grads[1.0]["network.decoder.layer3.weight"])
+    assert with_head.model.global_head is not None
+
+
+def fit(df: pd.DataFrame, val_size: int = 0, checkpoint_dir: Path | None = None, **changed: Any) -> Forecaster:
+    return Forecaster(**{**BASE, **changed}).fit(df, val_size=val_size, checkpoint_dir=checkpoint_dir)
+
+
+def weights(f: Forecaster) -> dict[str, Tensor]:
+    return {f"{i}.{k}": v for i, m in enumerate(f._engine.models) for k, v in m.state_dict().items()}
+
+
+def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(v, other[k]) for k, v in one.items())
+
+
+@pytest.mark.parametrize("model", ["aru", "baseline"])
+def test_training_repeats_bit_for_bit(model: str) -> None:
+    options: dict[str, Any] = {"model": model, "dropout": 0.2, "max_windows": 4, "batch_size": 2}
+    first = weights(fit(frame(), **options))
+    torch.rand(7)  # whatever the caller drew in between
+    assert same(first, weights(fit(frame(), **options)))
+    assert not same(first, weights(fit(frame(), random_seed=1, **options)))
+
+
+def test_the_order_of_rows_does_not_matter() -> None:
+    shuffled = frame().sample(frac=1, random_state=1)
+    assert same(weights(fit(frame())), weights(fit(shuffled)))
+
+
+@pytest.mark.parametrize("options", [{}, {"scaler": "level", "lags": (4, 6), "stride": 1}, {"model": "baseline"}])
+def test_validation_rows_are_never_trained_on(options: dict[str, Any]) -> None:
+    """Neither their values nor their covariates, also not by way of ranges and scales."""
+    val_size, df = 6, frame()
+    last = df.groupby("unique_id")["ds"].transform("max")
+    inside = df["ds"] > last - val_size
+    other = df.copy()
+    other.loc[inside, "y"] = -1e4
+    other.loc[inside, "price"] = 50.0
+    first, second = fit(df, val_size, **options), fit(other, val_size, **options)
+    assert same(weights(first), weights(second))
+    assert first._engine.schema == second._engine.schema
+    earlier = df.copy()
+    earlier.loc[~inside & (df["ds"] == last - val_size), "y"] = 1.0
+    assert not same(weights(first), weights(fit(earlier, val_size, **options)))
+
+
+class Curve(Callback):
+    """Remembers the losses of training and validation, and the batches."""
+
+    def __init__(self) -> None:
+        self.losses: list[float] = []
+        self.val_losses: list[float] = []
+        self.batches: list[tuple[Any, ...]] = []
+        self.first_step = -1
+
+    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        self.first_step = trainer.global_step
+
+    def on_train_batch_end(self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, index: int) -> None:
+        self.losses.append(float(outputs["loss"]))
+        self.batches.append((tuple(batch.series.tolist()), tuple(batch.begin.tolist()), batch.phase))
+
+    def on_validation_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        self.val_losses.append(float(trainer.callback_metrics["val_loss"]))
+
+
+def listening(*callbacks: Callback, **options: Any) -> dict[str, Any]:
+    return {"trainer_options": {"enable_progress_bar": False, "callbacks": list(callbacks), **options}}
+
+
+@pytest.mark.parametrize("options", [{"model": "baseline"}, {}, {"integration": "residual"}, {"loss": "mse"}])
+def test_the_loss_goes_down(options: dict[str, Any]) -> None:
+    curve = Curve()
+    fit(frame(), 6, max_steps=60, learning_rate=0.02, **options, **listening(curve))
+    assert len(curve.losses) == 60
+    assert np.mean(curve.losses[-10:]) < np.mean(curve.losses[:10]) - 0.2
+
+
+def test_batches_differ_from_epoch_to_epoch() -> None:
+    """The window grid is shifted at random per batch, for as long as training goes on."""
+    curve = Curve()
+    fit(frame({"a": 60, "b": 70, "c": 50}), max_steps=150, batch_size=2, max_windows=4, **listening(curve))
+    assert len(curve.batches) == 150
+    assert curve.batches[:50] != curve.batches[50:100]
+    assert curve.batches[50:100] != curve.batches[100:]
+    assert {phase for *_, phase in curve.batches} == set(range(H))
+
+
+def test_every_series_is_trained_on() -> None:
+    """Also where the number of series is not a multiple of the batch's, one pass an epoch."""
+    curve = Curve()
+    df = frame({f"s{i:02d}": 20 for i in range(13)})
+    fit(df, 4, max_steps=30, batch_size=8, snapshots=2, **listening(curve))
+    assert {s for series, *_ in curve.batches for s in series} == set(range(13))
+
+
+def test_crops_of_long_series_reach_every_row() -> None:
+    df = frame({"a": 100, "b": 30, "c": 3})
+    module, data = prepare(df, max_windows=5)
+    drawn = iter(Batches(data, module.settings, seed=1))
+    covered, phases = set(), set()
+    for _ in range(60):
+        batch = next(drawn)
+        assert batch.rows == 5 * H
+        order = batch.series.tolist()
+        begin = dict(zip(order, batch.begin.tolist(), strict=True))
+        assert 0 <= begin[0] <= 100 - 5 * H
+        assert 0 <= begin[1] <= 30 - 5 * H
+        assert begin[2] == 3 - 5 * H
+        covered |= set(range(begin[0], begin[0] + batch.rows))
+        phases.add(batch.phase)
+    assert covered == set(range(100))
+    assert phases == set(range(H))
+    # The scale of a crop is that of all history before it.
+    crop = Batch(torch.tensor([0]), torch.tensor([70]), 5 * H, 0)
+    block = module._block(crop.series, crop.begin, data.lengths[:1], crop.rows)
+    y = df.loc[df["unique_id"] == "a", "y"].to_numpy()[:70]
+    assert float(block.total) == pytest.approx(np.nansum(np.abs(y)))
+    assert float(block.count) == np.isfinite(y).sum()
+    assert np.isfinite(predict(fit(df, max_windows=5))).all()
+
+
+def test_a_neighbour_does_not_touch_the_scale_of_a_crop() -> None:
+    """However enormous the values of another series are."""
+    df = frame({"a": 100, "b": 100})
+    absurd = df.copy()
+    absurd.loc[absurd["unique_id"] == "a", "y"] *= 1e20
+    blocks = []
+    for data_frame in (df, absurd):
+        module, data = prepare(data_frame)
+        blocks.append(module._block(torch.tensor([1]), torch.tensor([70]), data.lengths[1:], 20))
+    assert float(blocks[1].total) == pytest.approx(float(blocks[0].total), rel=1e-12)
+
+
+def predict(f: Forecaster) -> Any:
+    last = f._state.last.tolist()
+    futr = pd.DataFrame(
+        {"unique_id": np.repeat(f.ids, H), "ds": [t + k + 1 for t in last for k in range(H)], "price": 1.5}
+    )
+    return f.predict(futr, level=[80]).drop(columns=["unique_id", "ds"]).to_numpy()
+
+
+@pytest.mark.parametrize("options", [{}, {"robust": False, "distribution": "gaussian"}, {"model": "baseline"}])
+def test_absurd_values_of_one_series_are_contained(options: dict[str, Any]) -> None:
+    df = frame()
+    df.loc[(df["unique_id"] == "b") & df["ds"].isin([7, 20, 21]), "y"] = [1e300, -1e300, 1e150]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        f = fit(df, max_steps=20, **options)
+        out = predict(f).reshape(3, -1)
+    assert all(issubclass(w.category, AruWarning) for w in caught), [str(w.message) for w in caught]
+    assert all(torch.isfinite(v).all() for v in weights(f).values())
+    named = any(" b" in str(w.message) for w in caught)
+    assert np.isfinite(out[[0, 2]]).all()
+    assert named or np.isfinite(out[1]).all()
+    assert np.abs(out[[0, 2]]).max() < 1e3
+
+
+def test_a_series_whose_loss_is_not_finite_is_left_out_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    losses = ARU.losses
+    calls: list[int] = []
+
+    def broken(self: ARU, block: Any, *rest: Any) -> Any:
+        out = losses(self, block, *rest)
+        calls.append(len(out.total))
+        # Where series "b" takes part: it is the only one with 31 rows' worth of observations.
+        bad = block.observed.sum(1) == int(frame().query("unique_id == 'b'")["y"].notna().sum())
+        return out._replace(total=torch.where(bad, torch.nan, out.total))
+
+    monkeypatch.setattr(ARU, "losses", broken)
+    with pytest.warns(AruWarning, match=r"series b[;. ]"):
+        f = fit(frame(), max_steps=3)
+    assert calls == [3, 2] * 3
+    assert all(torch.isfinite(v).all() for v in weights(f).values())
+
+
+def test_training_that_diverges_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    losses = ARU.losses
+
+    def broken(self: ARU, *args: Any) -> Any:
+        out = losses(self, *args)
+        return out._replace(total=out.total * torch.nan)
+
+    monkeypatch.setattr(ARU, "losses", broken)
+    with pytest.raises(NumericalError, match="learning_rate"):
+        fit(frame())
+
+
+class Poison(Callback):
+    """Makes one gradient infinite."""
+
+    def on_after_backward(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        if trainer.global_step == 2:
+            next(p for p in module.parameters() if p.grad is not None).grad.fill_(torch.inf)
+
+
+def test_a_gradient_that_is_not_finite_is_dropped_and_counted() -> None:
+    with pytest.warns(AruWarning, match="1 training step"):
+        f = fit(frame(), **listening(Poison()))
+    assert all(torch.isfinite(v).all() for v in weights(f).values())
+    assert np.isfinite(predict(f)).all()
+
+
+class Interrupt(Callback):
+    """Breaks training off after a number of steps."""
+
+    def __init__(self, step: int, error: type[BaseException]) -> None:
+        self.step, self.error = step, error
+
+    def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
+        if trainer.global_step == self.step:
+            raise self.error("the power went out")
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_training_resumes_where_it_was_interrupted(tmp_path: Path, error: type[BaseException]) -> None:
+    options: dict[str, Any] = {"max_steps": 120, "batch_size": 2}
+    f = Forecaster(**{**BASE, **options, **listening(Interrupt(70, error))})
+    with pytest.raises(error):
+        f.fit(frame(), checkpoint_dir=tmp_path)
+    assert f._engine is None
+    again = Curve()
+    resumed = fit(frame(), checkpoint_dir=tmp_path, **options, **listening(again))
+    assert 0 < again.first_step <= 70
+    assert again.first_step + len(again.losses) == 120
+    # A training that is complete is not trained again.
+    finished = Curve()
+    reread = fit(frame(), checkpoint_dir=tmp_path, **options, **listening(finished))
+    assert finished.losses == []
+    assert same(weights(resumed), weights(reread))
+
+
+def test_checkpoints_of_other_settings_are_refused(tmp_path: Path) -> None:
+    fit(frame(), checkpoint_dir=tmp_path)
+    with pytest.raises(ConfigError, match="checkpoint_dir"):
+        fit(frame(), checkpoint_dir=tmp_path, size="small")
+
+
+def test_the_papers_preset_searches_and_averages_epochs() -> None:
+    options = {k: v for k, v in BASE.items() if k != "futr_exog_list"}
+    f = Forecaster(**{**options, **PAPER, "max_steps": 7, "learning_rate": 0.01})
+    assert f.fit(frame(), val_size=H) is f
+    assert f.settings.ridge in PAPER["search"]["ridge"]
+    assert f.settings.alphas in PAPER["search"]["alphas"]
+    assert f.settings.search is None
+    assert len(f._engine.models) == PAPER["snapshots"] == 5
+    mine = weights(f)
+    assert not torch.equal(mine["0.ff_mu.0.weight"], mine["1.ff_mu.0.weight"])
+    assert np.isfinite(f.predict(level=[80])["aru"]).all()
+
+
+def test_the_search_takes_the_best_validation_loss() -> None:
+    """A candidate that cannot learn loses, wherever it stands among the candidates."""
+    for rates in ((1e-9, 0.03), (0.03, 1e-9)):
+        f = fit(frame(), 6, max_steps=60, search={"learning_rate": rates})
+        assert f.settings.learning_rate == 0.03
+
+
+def test_search_and_snapshots_need_validation() -> None:
+    for options in ({"search": {"ridge": (0.1, 1.0)}}, {"snapshots": 2}):
+        with pytest.raises(ConfigError, match="val_size"):
+            fit(frame(), **options)
+
+
+def test_snapshots_are_the_epochs_that_validated_best() -> None:
+    curve = Curve()
+    f = fit(frame(), 6, max_steps=9, snapshots=3, weight_average=0.0, learning_rate=0.05, **listening(curve))
+    assert len(curve.val_losses) == 9
+    assert len(f._engine.models) == 3
+    assert f.val_loss == pytest.approx(min(curve.val_losses))
+
+
+def test_validation_scores_the_windows_of_the_last_rows() -> None:
+    """The validation loss is the loss of the windows that start in the validation part, statistics running on."""
+    val_size = 2 * H
+    module, data = prepare(frame(), val_size)
+    module.eval()
+    logged = {}
+    module.log = lambda name, value, **_: logged.update({name: float(value)})  # type: ignore[method-assign,assignment]
+    with torch.no_grad():
+        module.validation_step(torch.tensor([0, 1, 2]), 0)
+        # The same windows, without those before: a training on all rows, from which the earlier windows are taken off.
+        whole, _ = prepare(frame(), 0)
+        n = 40
+        batch = Batch(torch.tensor([0, 1, 2]), data.lengths - n, n, n % H)
+        grid = whole._grid(batch.phase, n)
+        block = whole._block(batch.series, batch.begin, data.lengths, n)
+        module.model.eval()
+        late = module.model.losses(block, grid, slice(grid.count - 2, None))
+    assert logged["val_loss"] == pytest.approx(float(late.total.sum() / late.values.sum()), rel=1e-6)
+
+
+def test_the_callers_random_numbers_are_left_alone() -> None:
+    torch.manual_seed(5)
+    np.random.seed(5)  # noqa: NPY002
+    random.seed(5)
+    before = torch.random.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()  # noqa: NPY002
+    f = fit(frame(), dropout=0.3)
+    predict(f)
+    after = torch.random.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()  # noqa: NPY002
+    assert torch.equal(before[0], after[0])
+    assert before[1:] == after[1:]
+
+
+def test_options_go_through_to_the_trainer(tmp_path: Path) -> None:
+    from lightning.pytorch.loggers import CSVLogger
+
+    logger = CSVLogger(tmp_path, name="run", version="1")
+    f = fit(frame(), 6, max_steps=8, **listening(logger=logger, log_every_n_steps=1))
+    curve = pd.read_csv(tmp_path / "run" / "1" / "metrics.csv")
+    assert curve["train_loss"].notna().sum() == 8
+    assert curve["val_loss"].notna().sum() >= 1
+    assert f.val_loss == pytest.approx(curve["val_loss"].dropna().iloc[-1])
+    with pytest.raises(ConfigError, match="no_such_option"):
+        fit(frame(), **listening(no_such_option=3))
+
+
+def test_an_ensemble_is_its_members_trained_one_by_one() -> None:
+    both = weights(fit(frame(), ensemble=2))
+    alone = weights(fit(frame()))
+    assert same({k: v for k, v in both.items() if k.startswith("0.")}, alone)
+    assert not torch.equal(both["0.ff_mu.0.weight"], both["1.ff_mu.0.weight"])
+
+
+def test_weights_are_averaged_along_the_way() -> None:
+    """weight_average=0 keeps the last weights; the average lags behind them."""
+    last, averaged = (weights(fit(frame(), max_steps=20, weight_average=w)) for w in (0.0, 0.9))
+    started = weights(fit(frame(), max_steps=20, weight_average=0.0, learning_rate=1e-12))
+    key = "0.network.decoder.layer3.weight"
+    assert not torch.equal(last[key], averaged[key])
+    assert (averaged[key] - started[key]).norm() < (last[key] - started[key]).norm()
