@@ -32,7 +32,7 @@ ROSSMANN: dict[str, tuple[str, dict[str, Any]]] = {
     "baseline 6000": ("baseline", {"max_steps": 6000}),
     "baseline 3000": ("baseline", {"max_steps": 3000}),
     "aru": ("aru", {}),
-    "aru residual": ("aru", {"integration": "residual", "global_loss": 0.3}),
+    "aru births=0": ("aru", {"births": 0.0}),
 }
 
 _ROBUST = {"integration": "skip", "robust": True}
@@ -49,6 +49,8 @@ STUDY: dict[str, tuple[str, dict[str, Any]]] = {
     "skip robust level": ("aru", {**_ROBUST, "scaler": "level"}),
     "skip robust asinh": ("aru", {**_ROBUST, "transform": "asinh"}),
     "residual robust asinh": ("aru", {**_RESIDUAL, "transform": "asinh"}),
+    "births 0.25": ("aru", {"births": 0.25}),
+    "births 0": ("aru", {"births": 0.0}),
     "skip robust 300": ("aru", {**_ROBUST, "global_loss": 1.0, "max_steps": 300}),
     "residual robust 0.3 300": ("aru", {**_RESIDUAL, "global_loss": 0.3, "max_steps": 300}),
     "skip 300": ("aru", {"integration": "skip", "robust": False, "max_steps": 300}),

@@ -74,6 +74,7 @@ def test_constant_and_empty_numbers_can_be_encoded() -> None:
     encoded = schema.encode(panel).futr
     assert encoded.isfinite().all()
     assert (encoded == torch.tensor([0.0, 0.0, 0.0, 1.0])).all()
+    assert schema.futr[0] == (NumberColumn("x", 7.0, 7.0), NumberColumn("gone", 0.0, 1.0))
     assert NumberColumn("x", 7.0, 7.0).encode(np.array([7.5, 100.0]))[:, 0].tolist() == [0.5, 2.0]
 
 
@@ -162,7 +163,7 @@ def test_only_training_rows_count() -> None:
 
 
 def test_log1p_refuses_negative_targets_by_name() -> None:
-    df = pd.DataFrame({"unique_id": "a", "ds": range(4), "y": [1.0, -2.0, NAN, -3.0]})
+    df = pd.DataFrame({"unique_id": "a", "ds": range(4), "y": [0.0, -2.0, NAN, -3.0]})
     with pytest.raises(ValueRangeError, match=r"negative at \(a, 1\), \(a, 3\)\. Use transform='asinh'"):
         learn(df, freq=1, transform="log1p")
     learn(df, freq=1, transform="log1p", train=np.array([True, False, True, False]))

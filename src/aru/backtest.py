@@ -34,7 +34,7 @@ def cutoff_rows(panel: Panel, h: int, n_windows: int, step_size: int) -> Ints:
     begin = panel.starts
     some = observed[begin + position.clip(min=-1) + 1] > observed[begin]
     rows = np.where((position >= 0) & some, begin + position, -1)
-    if (rows < 0).all():
+    if (rows[0] < 0).all():
         raise TooLittleDataError(
             f"No series is long enough for {n_windows} windows of h={h} every {step_size} steps: the longest has "
             f"{int(panel.lengths.max())} rows and {int(back[0]) + 1} are needed. Use fewer windows."
@@ -84,14 +84,10 @@ def scores(frame: Any, name: str, level: float | None = None) -> Mapping[str, fl
     that central interval.
     """
     data = as_frame(frame, "frame")
-    needed = ["y", name, f"{name}-median"] + (
-        [f"{name}-lo-{level:g}", f"{name}-hi-{level:g}"] if level else []
-    )
+    needed = ["y", name, f"{name}-median"] + ([f"{name}-lo-{level:g}", f"{name}-hi-{level:g}"] if level else [])
     missing = [c for c in needed if c not in data.columns]
     if missing:
-        raise ColumnError(
-            f"The frame has no column {', '.join(missing)}: it must come from cross_validation."
-        )
+        raise ColumnError(f"The frame has no column {', '.join(missing)}: it must come from cross_validation.")
     columns = {c: np.asarray(data[c].to_numpy(), dtype=np.float64) for c in needed}
     known = ~np.isnan(columns["y"])
     y = columns["y"][known]

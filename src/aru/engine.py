@@ -32,9 +32,7 @@ class Forecast(NamedTuple):
 
     mean: Tensor
     quantiles: Tensor  # (quantile, series, h)
-    failed: (
-        Tensor  # (series,) bool: the local solve failed and the global forecast stands in, or is not finite
-    )
+    failed: Tensor  # (series,) bool: the local solve failed and the global forecast stands in, or is not finite
 
 
 class Ragged(NamedTuple):
@@ -56,9 +54,7 @@ def choose_device(accelerator: str) -> torch.device:
 class Engine:
     """Trained networks with their schema, ready to take in observations and to forecast."""
 
-    def __init__(
-        self, settings: Settings, schema: Schema, models: Sequence[Model], device: torch.device
-    ) -> None:
+    def __init__(self, settings: Settings, schema: Schema, models: Sequence[Model], device: torch.device) -> None:
         self.settings = settings
         self.schema = schema
         self.device = device
@@ -94,9 +90,7 @@ class Engine:
 
         With `adapt` false only contexts move on; what the models learned about a series is left alone.
         """
-        data = Ragged(
-            Rows._make(v.to(self.device) for v in data.rows), *(v.to(self.device) for v in data[1:])
-        )
+        data = Ragged(Rows._make(v.to(self.device) for v in data.rows), *(v.to(self.device) for v in data[1:]))
         for part in _segments(data):
             jump = torch.where(part.lengths > 0, _first(part), 0)
             if jump.any():
@@ -126,9 +120,7 @@ class Engine:
         means, values, failures = [], [], []
         for model, member in zip(self.models, state.members, strict=True):
             out = model.forecast(member, block)
-            dist = Predictive(
-                model.family, out.params, out.scale, self.settings.transform, self.schema.nonnegative
-            )
+            dist = Predictive(model.family, out.params, out.scale, self.settings.transform, self.schema.nonnegative)
             means.append(dist.mean())
             values.append(torch.stack([dist.quantile(q) for q in quantiles]))
             failures.append(out.failed)
@@ -160,8 +152,7 @@ class Engine:
         if adapt:
             position = state.steps % self.settings.window_stride
             members = tuple(
-                model.update(member, block, position, steps)
-                for model, member in zip(self.models, members, strict=True)
+                model.update(member, block, position, steps) for model, member in zip(self.models, members, strict=True)
             )
         new = torch.arange(rows.y.shape[1], device=steps.device) < steps[:, None]
         seen = rows.observed & new
@@ -242,9 +233,7 @@ def _groups(lengths: Tensor, at_most: int) -> list[Tensor]:
     groups = []
     for power in np.unique(order[count > 0]):
         index = np.flatnonzero((order == power) & (count > 0))
-        groups += [
-            torch.from_numpy(index[i : i + at_most]).to(lengths.device) for i in range(0, len(index), at_most)
-        ]
+        groups += [torch.from_numpy(index[i : i + at_most]).to(lengths.device) for i in range(0, len(index), at_most)]
     return groups
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ import torch
 
 from aru import storage
 from aru.backtest import cutoff_rows, rolling
-from aru.engine import Engine, choose_device, Forecast, Ragged
+from aru.engine import Engine, Forecast, Ragged, choose_device
 from aru.errors import (
     AruError,
     AruWarning,
@@ -27,7 +28,7 @@ from aru.errors import (
 )
 from aru.frames import FrameStyle, forecast_columns, quantiles_of
 from aru.frequency import Frequency
-from aru.ingest import UpdateResult, begin_with_values, check_kinds, compute_update, future_rows
+from aru.ingest import UpdateResult, begin_with_values, check_kinds, compute_update, first_rows, future_rows
 from aru.models import build, model_class
 from aru.panel import Ints, Panel, read_panel, read_static, show_rows
 from aru.schema import Schema, choose_lags, context_length, learn_schema
@@ -87,6 +88,7 @@ class Forecaster:
         search: Candidate values of settings to choose from by validation loss.
         batch_size: Series per training step.
         max_windows: Windows of a series per training step; longer series are cropped at random.
+        births: Share of series that each training step lets begin at a random later time, as if newly opened.
         random_seed: Seed; on a CPU a training repeats bit for bit.
         accelerator: "auto" (CUDA if present, else CPU), "cpu" or "gpu".
         trainer_options: Further options of Lightning's Trainer (devices, logger, callbacks, ...).
@@ -134,6 +136,7 @@ class Forecaster:
         search: Mapping[str, Sequence[Any]] | None = None,
         batch_size: int = 64,
         max_windows: int = 256,
+        births: float = 0.25,
         random_seed: int = 0,
         accelerator: str = "auto",
         trainer_options: Mapping[str, Any] | None = None,
@@ -146,6 +149,7 @@ class Forecaster:
         model_class(model)  # refuse an unknown name now, not after reading the data
         self._freq = Frequency(freq)
         self._engine: Engine | None = None
+        self.val_loss = math.nan  # of the last training; NaN without validation
 
     @property
     def ids(self) -> list[Any]:
@@ -208,14 +212,22 @@ class Forecaster:
         quantiles = quantiles_of(level)
         forecast = engine.forecast(state, rows, quantiles)
         _warn_failed(forecast, names)
-        h = self.settings.h
         style = self._style if futr_df is None else FrameStyle.of(futr_df, self._style)
-        columns = {"unique_id": np.repeat(names.to_numpy(), h), "ds": ds.ravel()}
-        return style.build({**columns, **forecast_columns(forecast, self.settings.name, level)})
+        return self._frame(style, names, ds, forecast, level)
 
-    def update(
-        self, new_df: Any, static_df: Any = None, late: Literal["raise", "skip"] = "raise"
-    ) -> UpdateResult:
+    def predict_new(self, futr_df: Any, static_df: Any = None, level: Sequence[float] | None = None) -> Any:
+        """Forecast the first h steps of series that have no value yet, from static and known covariates alone.
+
+        `futr_df` names the series and holds their first h rows.
+        """
+        engine = self._require_fit()
+        names, ds, rows = first_rows(engine, self._freq, self._ids, futr_df)
+        static = engine.schema.encode_static(read_static(static_df, names, self.settings.stat_exog_list), names)
+        forecast = engine.forecast(engine.empty(static), rows, quantiles_of(level))
+        _warn_failed(forecast, names)
+        return self._frame(FrameStyle.of(futr_df, self._style), names, ds, forecast, level)
+
+    def update(self, new_df: Any, static_df: Any = None, late: Literal["raise", "skip"] = "raise") -> UpdateResult:
         """Take in new observations of known and of new series, rows in any order: all of them or none.
 
         Rows a series has already consumed are counted as duplicates and ignored. A row at or before a series' latest
@@ -256,9 +268,7 @@ class Forecaster:
         # Steps are left out of long gaps only where no cutoff can fall.
         panel = self._read(df, self.settings.h + step_size * n_windows)
         check_kinds(panel, engine.schema, "df")
-        static = engine.schema.encode_static(
-            read_static(static_df, panel.ids, self.settings.stat_exog_list), panel.ids
-        )
+        static = engine.schema.encode_static(read_static(static_df, panel.ids, self.settings.stat_exog_list), panel.ids)
         cutoffs = cutoff_rows(panel, self.settings.h, n_windows, step_size)
         self._warn_cutoffs(panel, cutoffs)
         frames = []
@@ -275,9 +285,7 @@ class Forecaster:
                 }
             )
         columns = {k: np.concatenate([f[k] for f in frames]) for k in frames[0]}
-        order = np.lexsort(
-            (columns["ds"], columns["cutoff"], pd.factorize(columns["unique_id"], sort=True)[0])
-        )
+        order = np.lexsort((columns["ds"], columns["cutoff"], pd.factorize(columns["unique_id"], sort=True)[0]))
         return FrameStyle.of(df, self._style).build({k: v[order] for k, v in columns.items()})
 
     def save(self, path: str | Path) -> None:
@@ -321,11 +329,9 @@ class Forecaster:
         for i in range(saved.series["members"]):
             model = build(settings, schema)
             prefix = f"{i}."
-            model.load_state_dict(
-                {k[len(prefix) :]: v for k, v in saved.weights.items() if k.startswith(prefix)}
-            )
+            model.load_state_dict({k[len(prefix) :]: v for k, v in saved.weights.items() if k.startswith(prefix)})
             models.append(model)
-        forecaster.settings = settings
+        forecaster.settings, forecaster.val_loss = settings, math.nan
         forecaster._freq = Frequency(settings.freq)
         forecaster._engine = Engine(settings, schema, models, choose_device(accelerator))
         forecaster._style = FrameStyle(**saved.model["frame"])
@@ -337,6 +343,12 @@ class Forecaster:
         if len(forecaster._ids) != len(forecaster._state.last):
             raise ValueError(f"{len(forecaster._ids)} series but {len(forecaster._state.last)} states")
         return forecaster
+
+    def _frame(
+        self, style: FrameStyle, names: pd.Index[Any], ds: Any, forecast: Forecast, level: Sequence[float] | None
+    ) -> Any:
+        keys = {"unique_id": np.repeat(names.to_numpy(), ds.shape[1]), "ds": ds.ravel()}
+        return style.build({**keys, **forecast_columns(forecast, self.settings.name, level)})
 
     @property
     def _columns(self) -> list[str]:

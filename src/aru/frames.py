@@ -61,13 +61,9 @@ class FrameStyle:
             import pandas as pd
 
             return pd.DataFrame(data)
-        frame = nw.from_dict(
-            {k: v.tolist() if v.dtype == object else v for k, v in data.items()}, backend="polars"
-        )
+        frame = nw.from_dict({k: v.tolist() if v.dtype == object else v for k, v in data.items()}, backend="polars")
         if self.ds == "date":
-            frame = frame.with_columns(
-                *(nw.col(c).cast(nw.Date) for c in ("ds", "cutoff") if c in frame.columns)
-            )
+            frame = frame.with_columns(*(nw.col(c).cast(nw.Date) for c in ("ds", "cutoff") if c in frame.columns))
         return frame.to_native()
 
     def _times(self, times: Any) -> Any:

@@ -95,9 +95,7 @@ def compute_update(
     index, new_ids = at[at >= 0], panel.ids[order][at < 0]
     parts = [take(state, torch.from_numpy(index).to(engine.device))] if len(index) else []
     if len(new_ids):
-        static = engine.schema.encode_static(
-            read_static(static_df, new_ids, engine.settings.stat_exog_list), new_ids
-        )
+        static = engine.schema.encode_static(read_static(static_df, new_ids, engine.settings.stat_exog_list), new_ids)
         parts.append(engine.empty(static))
     data = Ragged(
         engine.schema.encode(panel),
@@ -146,9 +144,7 @@ def begin_with_values(panel: Panel, which: Any, name: str) -> Panel:
     return panel.select(~before) if before.any() else panel
 
 
-def future_rows(
-    engine: Engine, freq: Frequency, ids: pd.Index[Any], last: Times, futr_df: Any
-) -> tuple[Times, Rows]:
+def future_rows(engine: Engine, freq: Frequency, ids: pd.Index[Any], last: Times, futr_df: Any) -> tuple[Times, Rows]:
     """Timestamps (series, h) and encoded covariates of the next h steps, one series after the other."""
     h, columns = engine.settings.h, engine.settings.futr_exog_list
     if futr_df is None:
@@ -171,12 +167,38 @@ def future_rows(
                 f"{show_rows(ids[series[:5]], ds[series[:5], lead[:5]], panel.datetime, len(series))}. "
                 f"Give the covariates of the next {h} steps of every series."
             )
+    return ds, _encode_future(engine.schema, ids, ds, _pick(panel, at))
+
+
+def first_rows(
+    engine: Engine, freq: Frequency, known: pd.Index[Any], futr_df: Any
+) -> tuple[pd.Index[Any], Times, Rows]:
+    """The series of `futr_df`, none of them known, with timestamps and covariates of their first h steps."""
+    h = engine.settings.h
+    panel = read_future(futr_df, freq, list(engine.settings.futr_exog_list))
+    check_kinds(panel, engine.schema, "futr_df")
+    old = panel.ids[known.get_indexer(panel.ids) >= 0]
+    if len(old):
+        raise FutureError(f"These series have values already: {listing(list(old))}. Forecast them with predict.")
+    at, ds = _next_rows(panel, panel.ids, np.full(len(panel.ids), np.iinfo(np.int64).min), h)
+    apart = freq.steps(ds[:, :-1].ravel(), ds[:, 1:].ravel()).reshape(len(ds), h - 1) != 1
+    if apart.any():
+        series, lead = np.nonzero(apart)
+        raise FutureError(
+            f"The first {h} rows of futr_df are not consecutive steps of freq={freq.freq!r} at "
+            f"{show_rows(panel.ids[series[:5]], ds[series[:5], lead[:5] + 1], panel.datetime, len(series))}. "
+            "Give every step."
+        )
+    return panel.ids, ds, _encode_future(engine.schema, panel.ids, ds, _pick(panel, at))
+
+
+def _pick(panel: Panel, at: Ints) -> dict[str, Column]:
+    """The covariates of some rows, one series after the other."""
     rows = at.ravel()
-    picked: dict[str, Column] = {
+    return {
         k: Categories(c.codes[rows], c.values) if isinstance(c, Categories) else c[rows]
         for k, c in panel.columns.items()
     }
-    return ds, _encode_future(engine.schema, ids, ds, picked)
 
 
 def _judge(ids: pd.Index[Any], state: SeriesState, past: Past) -> Any:
@@ -209,7 +231,7 @@ def _matching_rows(panel: Panel, ids: pd.Index[Any], ds: Times) -> Ints:
 
 
 def _next_rows(panel: Panel, ids: pd.Index[Any], last: Times, h: int) -> tuple[Ints, Times]:
-    """Without a frequency: the first h rows of each series after its latest time."""
+    """The first h rows of each series after its latest time."""
     where = panel.ids.get_indexer(ids)
     latest = np.full(len(panel.ids), np.iinfo(np.int64).max)
     latest[where[where >= 0]] = last[where >= 0]

@@ -173,9 +173,7 @@ def read_future(df: Any, freq: Frequency, columns: Sequence[str], name: str = "f
     return _fill_gaps(rows, ids, np.arange(len(rows.ds)), freq, None, datetime)
 
 
-def _read_rows(
-    df: Any, freq: Frequency, columns: Sequence[str], name: str
-) -> tuple[_Rows, pd.Index[Any], bool]:
+def _read_rows(df: Any, freq: Frequency, columns: Sequence[str], name: str) -> tuple[_Rows, pd.Index[Any], bool]:
     """Checked rows sorted by series and time, the series' ids in order, and whether time is a datetime."""
     frame = as_frame(df, name)
     _require_columns(frame, ["unique_id", "ds", *columns], name)
@@ -221,9 +219,7 @@ def as_frame(df: Any, name: str) -> nw.DataFrame[Any]:
     except TypeError as error:
         raise InputError(f"{name} must be a pandas or polars data frame, got {type(df).__name__}.") from error
     except nw.exceptions.DuplicateError as error:
-        raise ColumnError(
-            f"{name} has several columns of the same name: {_repeated(df)}. Keep one."
-        ) from error
+        raise ColumnError(f"{name} has several columns of the same name: {_repeated(df)}. Keep one.") from error
     return frame
 
 
@@ -232,29 +228,21 @@ def _repeated(df: Any) -> str:
     return listing(list(columns[columns.duplicated()].unique()))
 
 
-def read_static(
-    df: Any, ids: pd.Index[Any], columns: Sequence[str], name: str = "static_df"
-) -> dict[str, Column]:
+def read_static(df: Any, ids: pd.Index[Any], columns: Sequence[str], name: str = "static_df") -> dict[str, Column]:
     """Static covariates in the order of `ids`."""
     if not columns:
         return {}
     if df is None:
-        raise ColumnError(
-            f"stat_exog_list names {listing(columns)}: pass {name} with unique_id and these columns."
-        )
+        raise ColumnError(f"stat_exog_list names {listing(columns)}: pass {name} with unique_id and these columns.")
     frame = as_frame(df, name)
     _require_columns(frame, ["unique_id", *columns], name)
     have = _read_ids(frame, name)
     repeated = have[have.duplicated()]
     if len(repeated):
-        raise DuplicateError(
-            f"{name} has several rows for the series {listing(list(repeated))}. Keep one row of each."
-        )
+        raise DuplicateError(f"{name} has several rows for the series {listing(list(repeated))}. Keep one row of each.")
     at = have.get_indexer(ids)
     if (at < 0).any():
-        raise ColumnError(
-            f"{name} has no row for the series {listing(list(ids[at < 0]))}. Add one row for each."
-        )
+        raise ColumnError(f"{name} has no row for the series {listing(list(ids[at < 0]))}. Add one row for each.")
     return {c: _map_rows(read_column(frame, c, name), lambda a: a[at]) for c in columns}
 
 
@@ -463,9 +451,7 @@ def _parse_other_times(values: pd.Series[Any], frame: nw.DataFrame[Any], name: s
 
 def _refuse_null(frame: nw.DataFrame[Any], column: str, null: Bools, name: str) -> None:
     if null.any():
-        raise InputError(
-            f"{column} of {name} is missing at {_name_rows(frame, null)}. Fill or drop these rows."
-        )
+        raise InputError(f"{column} of {name} is missing at {_name_rows(frame, null)}. Fill or drop these rows.")
 
 
 def _read_target(frame: nw.DataFrame[Any], name: str) -> Floats:

@@ -187,8 +187,7 @@ def _check_target(panel: Panel, settings: Settings, known: Bools) -> None:
     negative = np.flatnonzero(known & (panel.y < 0))
     if settings.transform == "log1p" and len(negative):
         raise ValueRangeError(
-            f"transform='log1p' needs y >= 0, but it is negative at {panel.show(negative)}. "
-            "Use transform='asinh'."
+            f"transform='log1p' needs y >= 0, but it is negative at {panel.show(negative)}. Use transform='asinh'."
         )
     odd = np.flatnonzero(known & ~((panel.y >= 0) & (panel.y == np.round(panel.y))))
     if settings.distribution == "negative-binomial" and len(odd):
@@ -210,9 +209,7 @@ def choose_lags(settings: Settings, freq: Frequency) -> tuple[int, ...]:
         return tuple(settings.lags or ())
     seasons = freq.seasons()
     if not seasons:
-        raise ConfigError(
-            f"lags='auto' knows no season for freq={settings.freq!r}: give the lags as numbers."
-        )
+        raise ConfigError(f"lags='auto' knows no season for freq={settings.freq!r}: give the lags as numbers.")
     return tuple(sorted({season * -(-settings.h // season) for season in seasons}))
 
 

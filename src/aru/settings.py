@@ -102,6 +102,7 @@ class Settings:
     search: Mapping[str, Sequence[Any]] | None = None
     batch_size: int = 64
     max_windows: int = 256
+    births: float = 0.25
     random_seed: int = 0
     accelerator: str = "auto"
     trainer_options: Mapping[str, Any] | None = None
@@ -172,6 +173,8 @@ class Settings:
             raise ConfigError(f"ridge must be positive, got {self.ridge}.")
         if not 0 <= self.dropout < 1:
             raise ConfigError(f"dropout must lie in [0, 1), got {self.dropout}.")
+        if not 0 <= self.births <= 1:
+            raise ConfigError(f"births must lie in [0, 1], got {self.births}.")
         if not 0 <= self.weight_average < 1:
             raise ConfigError(f"weight_average must lie in [0, 1), got {self.weight_average}.")
         if not self.learning_rate > 0:

@@ -41,9 +41,7 @@ def write(path: str | Path, saved: Saved) -> None:
     """Write into a new or empty folder, or over an older save. Nothing that is not ours is ever replaced."""
     target = Path(path).resolve()
     try:
-        if target.exists() and (
-            not target.is_dir() or {p.name for p in target.iterdir()} not in (set(), _FILES)
-        ):
+        if target.exists() and (not target.is_dir() or {p.name for p in target.iterdir()} not in (set(), _FILES)):
             raise StorageError(
                 f"{target} holds other files: choose a new or empty folder, or an older save to replace."
             )
@@ -79,9 +77,7 @@ def read(path: str | Path) -> Saved:
     """Read a save, with a clear error for anything that is not one."""
     folder = Path(path)
     if not (folder / _MODEL).is_file():
-        raise StorageError(
-            f"{folder} is not a saved forecaster: it has no {_MODEL}. Give the folder that save wrote."
-        )
+        raise StorageError(f"{folder} is not a saved forecaster: it has no {_MODEL}. Give the folder that save wrote.")
     try:
         model = json.loads((folder / _MODEL).read_text())
         if model.pop("format", None) != FORMAT:

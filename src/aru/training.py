@@ -63,9 +63,10 @@ class TrainingData:
 
 
 class Batch(NamedTuple):
-    """Which series, from which of their rows on, how many rows, and the phase of the window grid."""
+    """Which series, at which of their rows they are born, from which row after that on, how many rows, which phase."""
 
     series: Tensor
+    birth: Tensor
     begin: Tensor
     rows: int
     phase: int
@@ -79,6 +80,8 @@ class Batches(IterableDataset[Batch]):
         self.usable = (self.lengths > 1).nonzero().squeeze(-1)
         self.size = min(settings.batch_size, len(self.usable))
         self.stride = settings.window_stride
+        self.horizon = settings.h
+        self.births = settings.births
         self.longest = settings.max_windows * self.stride
         # Drawn from here on: every epoch asks for a new iterator and must not see the same batches again.
         self.generator = torch.Generator().manual_seed(seed)
@@ -90,13 +93,22 @@ class Batches(IterableDataset[Batch]):
                 yield self._batch(order[i : i + self.size])
 
     def _batch(self, series: Tensor) -> Batch:
-        lengths, generator = self.lengths[series], self.generator
+        generator = self.generator
+        lengths, birth = self._born(self.lengths[series])
         n = min(int(lengths.max()), self.longest)
         spare = (lengths - n).clamp(min=0)
         # Series end with the block, unless they are longer than it: then the crop falls anywhere.
         begin = torch.where(spare > 0, (torch.rand(len(series), generator=generator) * (spare + 1)).long(), lengths - n)
         phase = int(torch.randint(self.stride, (), generator=generator))
-        return Batch(series, begin, n, min(phase, max(0, n - 1)))
+        return Batch(series, birth, begin, n, min(phase, max(0, n - 1)))
+
+    def _born(self, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """Let some series begin later than they did: states as young as those of new series are worth training."""
+        chosen = torch.rand(len(lengths), generator=self.generator) < self.births
+        latest = (lengths - self.horizon).clamp(min=0)
+        birth = (torch.rand(len(lengths), generator=self.generator) * (latest + 1)).long()
+        birth = torch.where(chosen, birth.minimum(latest), 0)
+        return lengths - birth, birth
 
 
 class Training(pl.LightningModule):
@@ -120,10 +132,10 @@ class Training(pl.LightningModule):
 
     def training_step(self, batch: Batch, _: int) -> Tensor:
         """Mean loss of the values of all windows. A series whose loss is not finite is left out and reported."""
-        series, begin = batch.series.to(self.device), batch.begin.to(self.device)
+        series, birth, begin = (v.to(self.device) for v in (batch.series, batch.birth, batch.begin))
         grid = self._grid(batch.phase, batch.rows)
-        lengths = self.data.lengths[series] - self.data.val_size
-        losses = self.model.losses(self._block(series, begin, lengths, batch.rows), grid)
+        lengths = self.data.lengths[series] - self.data.val_size - birth
+        losses = self.model.losses(self._block(series, birth, begin, lengths, batch.rows), grid)
         finite = losses.total.isfinite()
         if not bool((finite & ~losses.failed).all()):
             self.failed.update(series[~finite | losses.failed].tolist())
@@ -133,7 +145,7 @@ class Training(pl.LightningModule):
                 )
             if not bool(finite.all()):
                 keep = finite.nonzero().squeeze(-1)
-                block = self._block(series[keep], begin[keep], lengths[keep], batch.rows)
+                block = self._block(series[keep], birth[keep], begin[keep], lengths[keep], batch.rows)
                 losses = self.model.losses(block, grid)
         loss = losses.total.sum() / losses.values.sum().clamp(min=1)
         self.log("train_loss", loss.detach(), prog_bar=True)
@@ -147,7 +159,7 @@ class Training(pl.LightningModule):
         n = min(int(lengths.max()), max(self.settings.max_windows * stride, val + stride))
         grid = self._grid((n - val) % stride, n)
         first = (n - val) // stride
-        losses = self.final_model().losses(self._block(series, lengths - n, lengths, n), grid, slice(first, None))
+        losses = self.final_model().losses(self._block(series, torch.zeros_like(lengths), lengths - n, lengths, n), grid, slice(first, None))
         finite = losses.total.isfinite()
         total, count = losses.total[finite].sum(), losses.values[finite].sum()
         self.log("val_loss", total / count.clamp(min=1), batch_size=int(count), prog_bar=True)
@@ -184,7 +196,7 @@ class Training(pl.LightningModule):
         stride = self.settings.window_stride
         return Grid(phase, stride, max(1, math.ceil((n - phase) / stride)))
 
-    def _block(self, series: Tensor, begin: Tensor, lengths: Tensor, n: int) -> Block:
+    def _block(self, series: Tensor, birth: Tensor, begin: Tensor, lengths: Tensor, n: int) -> Block:
         data = self.data
         static = Static._make(v[series] for v in data.static)
         # Leads of the last windows reach past the end: padding.
@@ -192,7 +204,7 @@ class Training(pl.LightningModule):
         return gather_block(
             data.rows,
             static,
-            data.starts[series],
+            data.starts[series] + birth,
             lengths,
             begin,
             ahead,

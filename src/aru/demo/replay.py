@@ -6,24 +6,16 @@ day. Routes held out of training enter the stream with their first streamed day 
 
 from __future__ import annotations
 
-import platform
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pandas as pd
 from rich.console import Console
-from rich.table import Table
 
 from aru.datasets import nyc_flights
 from aru.demo.report import render
-from aru.demo.scores import METHODS, Replay, Season, parts, score
-from aru.forecaster import Forecaster
+from aru.demo.scores import Replay, Season
 
 HORIZON = 7
 WEEK = 7

@@ -90,8 +90,7 @@ def _score_table(replay: Replay) -> str:
         scores = {method: score(cells, method) for method in METHODS}
         best_nd, best_rmse = min(s.nd for s in scores.values()), min(s.rmse for s in scores.values())
         rows.append(
-            f'<tr class="part"><th colspan="5">{escape(title)} <small>{len(cells):,} forecasts</small></th>'
-            "</tr>"
+            f'<tr class="part"><th colspan="5">{escape(title)} <small>{len(cells):,} forecasts</small></th></tr>'
         )
         rows += [
             f'<tr><th><i class="key {method}"></i>{METHODS[method]}</th>'

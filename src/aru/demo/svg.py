@@ -69,9 +69,7 @@ def day_numbers(dates: list[pd.Timestamp] | pd.Series[Any] | pd.Index[Any]) -> V
 class Chart:
     """One picture under construction: add marks from back to front, then `render`."""
 
-    def __init__(
-        self, size: tuple[int, int], x: Scale, y: Scale, label: str, margins: Margins | None = None
-    ) -> None:
+    def __init__(self, size: tuple[int, int], x: Scale, y: Scale, label: str, margins: Margins | None = None) -> None:
         self.width, self.height = size
         self.x, self.y = x, y
         self.label = label  # read aloud instead of the picture
