@@ -76,6 +76,7 @@ def test_densities_and_quantiles_against_scipy(name: str, mu: float, sigma: floa
 @given(q=st.floats(1e-9, 1 - 1e-9))
 def test_the_closed_form_quantile_of_student_t(q: float) -> None:
     assert student_quantile(q) == pytest.approx(stats.t.ppf(q, 4), rel=1e-6, abs=1e-7)
+    assert student_quantile(0.5) == 0
     assert student_quantile(1 - q) == pytest.approx(-student_quantile(q), rel=1e-6, abs=1e-7)
 
 

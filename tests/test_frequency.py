@@ -179,6 +179,7 @@ def test_seasons(freq: str | int | None, seasons: tuple[int, ...]) -> None:
     ("step", "features"),
     [
         (15 * HOUR // 60, ("minute", "hour", "day_of_week", "month")),
+        (HOUR - 1, ("minute", "hour", "day_of_week", "month")),
         (HOUR, ("hour", "day_of_week", "month")),
         (12 * HOUR, ("hour", "day_of_week", "month")),
         (DAY, ("day_of_week", "day_of_month", "month")),

@@ -77,6 +77,10 @@ def prepare(df: pd.DataFrame, val_size: int = 0, **changed: Any) -> tuple[Traini
     return module, data
 
 
+def make_batch(birth: tuple[int, ...], begin: tuple[int, ...], rows: int, phase: int) -> Batch:
+    return Batch(torch.arange(len(begin)), torch.tensor(birth), torch.tensor(begin), rows, phase)
+
+
 class Naive:
     """The loss of one batch, series by series, window by window, row by row."""
 
@@ -86,9 +90,9 @@ class Naive:
         self.total, self.values = torch.zeros((), dtype=torch.float64), 0
 
     def loss(self, batch: Batch) -> Tensor:
-        for series, begin in zip(batch.series.tolist(), batch.begin.tolist(), strict=True):
-            start = int(self.data.starts[series])
-            n = int(self.data.lengths[series]) - self.data.val_size
+        for series, birth, begin in zip(*(v.tolist() for v in batch[:3]), strict=True):
+            start = int(self.data.starts[series]) + birth
+            n = int(self.data.lengths[series]) - self.data.val_size - birth
             rows = slice(start, start + n)
             self.y = self.data.rows.y[rows]
             self.seen = self.data.rows.observed[rows].tolist()
@@ -149,7 +153,7 @@ class Naive:
         x = torch.cat([h.double(), torch.ones(H, 1, dtype=torch.float64)], 1)
         m = x @ theta.T
         empty = self.sn == 0
-        a = torch.where(empty, torch.zeros_like(self.sn), self.ss / torch.where(empty, torch.ones_like(self.sn), self.sn))
+        a = torch.where(empty, 0.0, self.ss / torch.where(empty, 1.0, self.sn))
         sn = self.sn
         spread = ((a * sn + 0.1) / (sn + 1)).sqrt().clamp(0.01, 10).float()
         for t, value in z.items():
@@ -210,11 +214,17 @@ WAYS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("way", list(WAYS))
-@pytest.mark.parametrize(("begin", "rows", "phase"), [((0, -9, -14), 40, 2), ((7, 11, 0), 13, 0)])
-def test_the_loss_is_that_of_every_window(way: str, begin: tuple[int, ...], rows: int, phase: int) -> None:
-    """Value and gradients, for series that end together and for crops."""
+@pytest.mark.parametrize(
+    "batch",
+    [
+        make_batch(birth=(0, 0, 0), begin=(0, -9, -14), rows=40, phase=2),
+        make_batch(birth=(3, 0, 20), begin=(5, 11, -7), rows=13, phase=0),
+    ],
+    ids=["ends", "crops"],
+)
+def test_the_loss_is_that_of_every_window(way: str, batch: Batch) -> None:
+    """Value and gradients, for series that end together, for crops, and for series that begin late."""
     module, data = prepare(frame(), **WAYS[way])
-    batch = Batch(torch.tensor([0, 1, 2]), torch.tensor(begin), rows, phase)
     module.eval()
     loss = module.training_step(batch, 0)
     expected = Naive(module, data).loss(batch)
@@ -230,7 +240,7 @@ def test_the_loss_is_that_of_every_window(way: str, begin: tuple[int, ...], rows
 def test_the_global_head_learns_without_shaping_the_network() -> None:
     """global_loss=0: its loss is there for the head alone."""
     with_head, _ = prepare(frame(), global_loss=0.0)
-    batch = Batch(torch.tensor([0, 1, 2]), torch.tensor([0, -9, -14]), 40, 1)
+    batch = make_batch(birth=(0, 0, 0), begin=(0, -9, -14), rows=40, phase=1)
     grads = {}
     for share in (0.0, 1.0):
         module, _ = prepare(frame(), global_loss=share)
@@ -337,7 +347,7 @@ def test_every_series_is_trained_on() -> None:
 
 def test_crops_of_long_series_reach_every_row() -> None:
     df = frame({"a": 100, "b": 30, "c": 3})
-    module, data = prepare(df, max_windows=5)
+    module, data = prepare(df, max_windows=5, births=0.0)
     drawn = iter(Batches(data, module.settings, seed=1))
     covered, phases = set(), set()
     for _ in range(800):
@@ -353,12 +363,30 @@ def test_crops_of_long_series_reach_every_row() -> None:
     assert covered == set(range(100))
     assert phases == set(range(H))
     # The scale of a crop is that of all history before it.
-    crop = Batch(torch.tensor([0]), torch.tensor([70]), 5 * H, 0)
-    block = module._block(crop.series, crop.begin, data.lengths[:1], crop.rows)
+    none = torch.tensor([0])
+    block = module._block(none, none, torch.tensor([70]), data.lengths[:1], 5 * H)
     y = df.loc[df["unique_id"] == "a", "y"].to_numpy()[:70]
     assert float(block.total) == pytest.approx(np.nansum(np.abs(y)))
     assert float(block.count) == np.isfinite(y).sum()
     assert np.isfinite(predict(fit(df, max_windows=5))).all()
+
+
+def test_some_series_begin_late() -> None:
+    """As many as `births` says, at any time that leaves a window; they keep nothing from before."""
+    df = frame({f"s{i}": 40 for i in range(8)})
+    module, data = prepare(df, births=0.5)
+    drawn = iter(Batches(data, module.settings, seed=1))
+    births = torch.stack([next(drawn).birth for _ in range(200)]).flatten()
+    late = births[births > 0]
+    assert 0.4 < len(late) / len(births) < 0.55
+    assert late.max() == 40 - H
+    assert late.min() == 1
+    block = module._block(torch.tensor([0]), torch.tensor([25]), torch.tensor([0]), torch.tensor([15]), 15)
+    assert float(block.count) == 0
+    assert not block.observed[:, :E].any()
+    never, _ = prepare(df, births=0.0)
+    drawn = iter(Batches(data, never.settings, seed=1))
+    assert all(int(next(drawn).birth.max()) == 0 for _ in range(20))
 
 
 @pytest.mark.xfail(reason="running_sums run on from series to series, so enormous values swallow the next ones")
@@ -370,7 +398,7 @@ def test_a_neighbour_does_not_touch_the_scale_of_a_crop() -> None:
     blocks = []
     for data_frame in (df, absurd):
         module, data = prepare(data_frame)
-        blocks.append(module._block(torch.tensor([1]), torch.tensor([70]), data.lengths[1:], 20))
+        blocks.append(module._block(torch.tensor([1]), torch.tensor([0]), torch.tensor([70]), data.lengths[1:], 20))
     assert float(blocks[1].total) == pytest.approx(float(blocks[0].total), rel=1e-12)
 
 
@@ -411,7 +439,7 @@ def test_a_series_whose_loss_is_not_finite_is_left_out_and_named(monkeypatch: py
 
     monkeypatch.setattr(ARU, "losses", broken)
     with pytest.warns(AruWarning, match=r"series b[;. ]"):
-        f = fit(frame(), max_steps=3)
+        f = fit(frame(), max_steps=3, births=0.0)
     assert calls == [3, 2] * 3
     assert all(torch.isfinite(v).all() for v in weights(f).values())
 
@@ -538,9 +566,9 @@ def test_validation_scores_the_windows_of_the_last_rows() -> None:
         # The same windows, without those before: a training on all rows, from which the earlier windows are taken off.
         whole, _ = prepare(frame(), 0)
         n = 40
-        batch = Batch(torch.tensor([0, 1, 2]), data.lengths - n, n, n % H)
-        grid = whole._grid(batch.phase, n)
-        block = whole._block(batch.series, batch.begin, data.lengths, n)
+        grid = whole._grid(n % H, n)
+        series, birth = torch.arange(3), torch.zeros(3, dtype=torch.int64)
+        block = whole._block(series, birth, data.lengths - n, data.lengths, n)
         module.model.eval()
         late = module.model.losses(block, grid, slice(grid.count - 2, None))
     assert logged["val_loss"] == pytest.approx(float(late.total.sum() / late.values.sum()), rel=1e-6)

@@ -27,7 +27,7 @@ class Fold(NamedTuple):
 
 
 def cutoff_rows(panel: Panel, h: int, n_windows: int, step_size: int) -> Ints:
-    """(window, series) row of each cutoff, counted back from each series' own end; -1 where there is no value before."""
+    """(window, series) row of each cutoff, counted back from each series' own end; -1 where no value comes before."""
     back = h + step_size * np.arange(n_windows - 1, -1, -1)
     position = panel.lengths - 1 - back[:, None]
     observed = np.concatenate([[0], np.cumsum(panel.observed)])

@@ -125,8 +125,6 @@ DISTRIBUTIONS: Mapping[str, Distribution] = MappingProxyType(
 
 def student_quantile(q: float) -> float:
     """Quantile of Student's t with four degrees of freedom."""
-    if q == 0.5:
-        return 0.0
     a = math.sqrt(4 * q * (1 - q))
     return math.copysign(2 * math.sqrt(math.cos(math.acos(a) / 3) / a - 1), q - 0.5)
 

@@ -168,8 +168,7 @@ class Forecaster:
         from aru.training import TrainingData, train
 
         settings = self.settings
-        if isinstance(val_size, bool) or not isinstance(val_size, int) or val_size < 0:
-            raise ConfigError(f"val_size must be a whole number of rows, got {val_size!r}.")
+        _check_whole("val_size", val_size, 0)
         style = FrameStyle.of(df)
         panel = self._read(df)
         static_columns = read_static(static_df, panel.ids, settings.stat_exog_list)
@@ -262,9 +261,8 @@ class Forecaster:
         """
         engine = self._require_fit()
         step_size = self.settings.h if step_size is None else step_size
-        for name, value in (("n_windows", n_windows), ("step_size", step_size)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ConfigError(f"{name} must be a whole number of at least 1, got {value!r}.")
+        _check_whole("n_windows", n_windows, 1)
+        _check_whole("step_size", step_size, 1)
         # Steps are left out of long gaps only where no cutoff can fall.
         panel = self._read(df, self.settings.h + step_size * n_windows)
         check_kinds(panel, engine.schema, "df")
@@ -317,7 +315,7 @@ class Forecaster:
         except (KeyError, TypeError, ValueError, IndexError, RuntimeError, AttributeError) as error:
             reason = f"{type(error).__name__}: {error}"
             raise StorageError(
-                f"{path} does not fit together ({reason}). Read it with the version of aru that wrote it, or save again."
+                f"{path} does not fit together ({reason}). Read it with the version of aru that wrote it."
             ) from error
 
     @classmethod
@@ -411,6 +409,11 @@ class Forecaster:
                 AruWarning,
                 stacklevel=3,
             )
+
+
+def _check_whole(name: str, value: object, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ConfigError(f"{name} must be a whole number of at least {least}, got {value!r}.")
 
 
 def _warn_failed(forecast: Forecast, ids: pd.Index[Any]) -> None:

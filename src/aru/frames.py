@@ -17,17 +17,22 @@ from aru.panel import as_frame
 
 def quantiles_of(level: Sequence[float] | None) -> list[float]:
     """The median, then the two ends of each central interval."""
-    for value in level or ():
-        if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < value < 100:
+    return [0.5] + [q for value in _percentages(level) for q in (0.5 - value / 200, 0.5 + value / 200)]
+
+
+def _percentages(level: Any) -> list[float]:
+    values = [] if level is None else list(np.atleast_1d(np.asarray(level, dtype=object)))
+    for value in values:
+        if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < float(value) < 100:
             raise ConfigError(f"level must hold percentages between 0 and 100, got {value!r}.")
-    return [0.5] + [q for value in level or () for q in (0.5 - value / 200, 0.5 + value / 200)]
+    return values
 
 
 def forecast_columns(forecast: Forecast, name: str, level: Sequence[float] | None) -> dict[str, Any]:
     """`<name>` is the mean, then `<name>-median`, `<name>-lo-<level>` and `<name>-hi-<level>`."""
     values = forecast.quantiles.numpy()
     columns = {name: forecast.mean.numpy().ravel(), f"{name}-median": values[0].ravel()}
-    for i, value in enumerate(level or ()):
+    for i, value in enumerate(_percentages(level)):
         columns[f"{name}-lo-{value:g}"] = values[1 + 2 * i].ravel()
         columns[f"{name}-hi-{value:g}"] = values[2 + 2 * i].ravel()
     return columns

@@ -126,7 +126,8 @@ def check_kinds(panel: Panel, schema: Schema, name: str) -> None:
     kinds = ("integers", "timestamps")
     if panel.datetime != schema.datetime:
         raise ColumnError(
-            f"ds of {name} holds {kinds[panel.datetime]}, but training had {kinds[schema.datetime]}: convert the column."
+            f"ds of {name} holds {kinds[panel.datetime]}, but training had {kinds[schema.datetime]}: "
+            "convert the column."
         )
 
 
@@ -239,10 +240,11 @@ def _next_rows(panel: Panel, ids: pd.Index[Any], last: Times, h: int) -> tuple[I
     counts = np.bincount(panel.series[later], minlength=len(panel.ids))
     have = np.where(where >= 0, counts[where], 0)
     if (have < h).any():
-        short = np.flatnonzero(have < h)
+        short = have < h
+        named = [f"{name} ({count})" for name, count in zip(ids[short], have[short], strict=True)]
         raise FutureError(
-            f"futr_df has fewer than h={h} rows after the latest time of {len(short)} series: "
-            f"{listing([f'{ids[i]} ({have[i]})' for i in short])}. Give the next {h} rows of every series."
+            f"futr_df has fewer than h={h} rows after the latest time of {len(named)} series: "
+            f"{listing(named)}. Give the next {h} rows of every series."
         )
     ends = panel.starts + panel.lengths
     at = (ends[where] - have)[:, None] + np.arange(h)

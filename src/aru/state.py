@@ -20,7 +20,7 @@ class SeriesState(NamedTuple):
     last: Tensor  # (series,) int64: timestamp of the latest row
     steps: Tensor  # (series,) int64: time steps since the first value; -1 before it
     total: Tensor  # (series,) float64: sum of |y|
-    count: Tensor  # (series,) float64: number of observations
+    count: Tensor  # type: ignore[assignment]  # (series,) float64: number of observations; hides tuple.count
     y: Tensor  # (series, history) float64, 0 where missing
     observed: Tensor  # (series, history) bool
     ds: Tensor  # (series, context) int64

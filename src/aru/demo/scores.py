@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
 import pandas as pd
+
+from aru import backtest
 
 METHODS: Mapping[str, str] = {
     "naive": "Seasonal naive",
@@ -59,15 +60,8 @@ class Score(NamedTuple):
 
 def score(cells: pd.DataFrame, method: str) -> Score:
     """Score one method, all cells pooled. A route that never flew has no ND: it comes out as NaN."""
-    y = cells["y"].to_numpy()
-    low, high = cells[f"{method}-lo-90"].to_numpy(), cells[f"{method}-hi-90"].to_numpy()
-    total = y.sum() or np.nan
-    return Score(
-        nd=float(np.abs(cells[f"{method}-median"].to_numpy() - y).sum() / total),
-        rmse=float(np.sqrt(np.mean((cells[method].to_numpy() - y) ** 2))),
-        coverage=float(np.mean((low <= y) & (y <= high))),
-        width=float((high - low).sum() / total),
-    )
+    figures = backtest.scores(cells, method, level=90)
+    return Score(figures["nd"], figures["rmse"], figures["coverage"], figures["width"])
 
 
 def by_novelty(cells: pd.DataFrame) -> dict[str, pd.DataFrame]:
