@@ -1,6 +1,6 @@
 """Write the tables of README.md and docs/results.md from the committed result files.
 
-    python -m experiments.report
+python -m experiments.report
 """
 
 from __future__ import annotations
@@ -16,15 +16,18 @@ BEGIN, END = "<!-- results: begin (python -m experiments.report) -->", "<!-- res
 ROSSMANN_ROWS = {
     "baseline 3000": "Baseline: the same network without adaptation, 3,000 steps",
     "baseline 6000": "Baseline, 6,000 steps",
-    "aru": "**ARU, default settings, 1,000 steps**",
-    "aru residual": "ARU, `integration=\"residual\"`, `global_loss=0.3`, 1,000 steps",
+    "aru births=0": "ARU, 1,000 steps, `births=0`",
+    "aru": "**ARU, default settings (1,000 steps)**",
 }
 
 
 def rossmann_table() -> str:
     """Mean and standard deviation over seeds on the Rossmann test rows."""
     runs = pd.read_csv(RESULTS / "rossmann.csv")
-    lines = ["| Rossmann, last 16 open days of 1,115 shops | seeds | ND | RMSE | 90 % coverage |", "|---|---|---|---|---|"]
+    lines = [
+        "| Rossmann, last 16 open days of 1,115 shops | seeds | ND | RMSE | 90 % coverage |",
+        "|---|---|---|---|---|",
+    ]
     for variant, text in ROSSMANN_ROWS.items():
         part = runs[runs.variant == variant]
         if len(part):
@@ -33,12 +36,13 @@ def rossmann_table() -> str:
                 f"| {part.coverage90.mean():.3f} |"
             )
     base, aru = runs[runs.variant == best_baseline(runs)].nd.mean(), runs[runs.variant == "aru"].nd.mean()
+    commits = ", ".join(sorted(runs.commit.unique()))
     source = runs.iloc[0]
     lines += [
         "",
-        f"ARU's error is {100 * (1 - aru / base):.0f} % below the better baseline's. Medium size, no series id, nothing "
-        f"chosen on test rows. `{source.command}`, commit {', '.join(sorted(runs.commit.unique()))}, {source.hardware}, "
-        f"{source.date}; rows in `experiments/results/rossmann.csv`.",
+        f"ARU's error against the better baseline's: {100 * (aru / base - 1):+.1f} %. Medium size, no series id,",
+        f"nothing chosen on test rows. `{source.command}`, commit {commits}, {source.hardware}, {source.date};",
+        "one row per run in `experiments/results/rossmann.csv`.",
     ]
     return "\n".join(lines)
 

@@ -100,6 +100,7 @@ def test_shift_and_horizon_walk_along_the_grid(alias: str) -> None:
     repeated = on_grid[[5, 0, 5, 12]]
     for steps in (0, 1, 4):
         np.testing.assert_array_equal(freq.shift(repeated, steps), on_grid[[5 + steps, steps, 5 + steps, 12 + steps]])
+        assert freq.shift(on_grid[:1], steps).tolist() == [on_grid[steps]]
     future = freq.horizon(repeated, 6)
     np.testing.assert_array_equal(future, on_grid[np.array([[5], [0], [5], [12]]) + np.arange(1, 7)])
     np.testing.assert_array_equal(freq.steps(np.repeat(repeated, 6), future.ravel()), [*range(1, 7)] * 4)

@@ -154,6 +154,12 @@ def test_the_unit_shrinks_with_data_in_small_units(y: list[float], unit: float, 
     assert schema.typical_scale == pytest.approx(typical)
 
 
+@pytest.mark.parametrize(("y", "integer"), [([3.0, -5.0, NAN], True), ([3.0, 0.5, NAN], False)])
+def test_whole_numbers_are_recognised(y: list[float], integer: bool) -> None:
+    schema, _ = learn(pd.DataFrame({"unique_id": "a", "ds": [0, 1, 2], "y": y}), freq=1)
+    assert schema.integer is integer
+
+
 def test_only_training_rows_count() -> None:
     df = pd.DataFrame({"unique_id": "a", "ds": range(6), "y": [2.0, 4.0, NAN, 6.0, -999.0, 0.5]})
     schema, _ = learn(df, freq=1, train=np.array([True] * 4 + [False] * 2))

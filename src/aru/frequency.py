@@ -83,8 +83,6 @@ class Frequency:
         if self._step is not None:
             return times + steps * self._step
         move = steps * self._irregular
-        if len(times) == 0:
-            return times
         unique, where = np.unique(times, return_inverse=True)
         return from_index(pd.DatetimeIndex([t + move for t in to_index(unique)]))[where]
 

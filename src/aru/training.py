@@ -21,11 +21,11 @@ from typing import Any, NamedTuple
 
 import lightning.pytorch as pl
 import torch
+from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
-from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import Tensor
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from aru.engine import choose_device
 from aru.errors import AruWarning, ConfigError, NumericalError, listing
@@ -111,6 +111,21 @@ class Batches(IterableDataset[Batch]):
         return lengths - birth, birth
 
 
+class Numbers(Dataset[int]):
+    """0, 1, 2, ...: every series once."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, index: int) -> int:
+        if index >= self.size:
+            raise IndexError(index)
+        return index
+
+
 class Training(pl.LightningModule):
     """Optimises one model."""
 
@@ -159,7 +174,9 @@ class Training(pl.LightningModule):
         n = min(int(lengths.max()), max(self.settings.max_windows * stride, val + stride))
         grid = self._grid((n - val) % stride, n)
         first = (n - val) // stride
-        losses = self.final_model().losses(self._block(series, torch.zeros_like(lengths), lengths - n, lengths, n), grid, slice(first, None))
+        losses = self.final_model().losses(
+            self._block(series, torch.zeros_like(lengths), lengths - n, lengths, n), grid, slice(first, None)
+        )
         finite = losses.total.isfinite()
         total, count = losses.total[finite].sum(), losses.values[finite].sum()
         self.log("val_loss", total / count.clamp(min=1), batch_size=int(count), prog_bar=True)
@@ -315,12 +332,12 @@ def _train_one(data: TrainingData, settings: Settings, schema: Schema, member: i
             resume = _resume_point(directory, settings)
             callbacks.append(ModelCheckpoint(directory, save_last=True, save_top_k=0, every_n_train_steps=epoch))
         trainer = _trainer(settings, epoch, callbacks, member)
-        series = DataLoader(range(len(data.lengths)), batch_size=4 * settings.batch_size)  # type: ignore[arg-type]
+        every: DataLoader[int] = DataLoader(Numbers(len(data.lengths)), batch_size=4 * settings.batch_size)
         try:
             trainer.fit(
                 module,
                 DataLoader(batches, batch_size=None),
-                series if data.val_size else None,
+                every if data.val_size else None,
                 ckpt_path=resume,
                 weights_only=False,
             )
