@@ -616,6 +616,7 @@ def test_fixed_ridge_and_alphas_are_exact_and_not_trained() -> None:
     cell = make_cell()
     assert list(cell.parameters()) == []
     assert cell.alphas.tolist() == list(ALPHAS)
+    assert (ARUCell(2).alphas.tolist(), ARUCell(2).ridge.tolist()) == ([1.0], [1.0])
     assert cell.ridge.tolist() == pytest.approx(RIDGES, rel=1e-15)
     assert set(cell.state_dict()) == {"raw_ridge", "raw_alpha"}
 

@@ -329,6 +329,14 @@ def test_only_the_first_offending_rows_are_listed() -> None:
         read_panel(pd.concat([df, df]).assign(y=1.0), Frequency(1))
 
 
+def test_five_offending_rows_are_all_of_them() -> None:
+    df = pd.DataFrame({"unique_id": "a", "ds": range(5), "y": np.inf})
+    with pytest.raises(ValueRangeError, match=r"\(a, 4\) in row 4\. Use"):
+        read_panel(df, Frequency(1))
+    with pytest.raises(DuplicateError, match=r"5 duplicate rows.*\(a, 4\)\. Keep"):
+        read_panel(pd.concat([df, df]).assign(y=1.0), Frequency(1))
+
+
 def test_duplicates_name_series_and_time(make: Make) -> None:
     twice = {k: [*v, v[1], v[1], v[3]] for k, v in data().items()}
     with pytest.raises(
@@ -396,6 +404,12 @@ def test_single_rows_off_the_grid_are_named_without_a_wrong_hint() -> None:
     df = pd.DataFrame({"unique_id": "a", "ds": [0, 2, 4, 5, 8, 10], "y": 1.0})
     with pytest.raises(FrequencyError, match=r"1 rows of df.*\(a, 5\)\..* distance .* 2\. Correct or drop"):
         read_panel(df, Frequency(2))
+
+
+def test_a_single_row_gives_no_hint() -> None:
+    df = pd.DataFrame({"unique_id": ["a", "b"], "ds": [day(0), day(1)], "y": 1.0})
+    with pytest.raises(FrequencyError, match=r"1 rows of df.*freq='MS': \(b, 2024-01-02\)\. Correct these rows"):
+        read_panel(df, Frequency("MS"))
 
 
 def test_an_integer_hint() -> None:

@@ -34,7 +34,7 @@ COUNTS = ("h", "input_size", "stride", "encoder_layers", "ensemble", "max_steps"
 @pytest.mark.parametrize("name", COUNTS)
 @pytest.mark.parametrize("value", [0, -1, 2.0, True, "3"])
 def test_counts_must_be_whole_numbers_of_at_least_one(name: str, value: Any) -> None:
-    with pytest.raises(ConfigError, match=f"{name} must be a whole number of at least 1, got {value!r}"):
+    with pytest.raises(ConfigError, match=f"{name} must be a (whole )?number.*, got {value!r}"):
         make(**{name: value})
 
 
@@ -80,7 +80,20 @@ def test_counts_must_be_given(name: str) -> None:
         ({"finetune_steps": 3}, "finetune_steps is not available"),
         ({"distribution": "negative-binomial", "transform": "log1p"}, "use transform=None and loss='nll'"),
         ({"distribution": "negative-binomial", "loss": "mse"}, "use transform=None and loss='nll'"),
+        ({"births": 1.5}, r"births must lie in \[0, 1\], got 1\.5"),
+        ({"births": -0.1}, "births must lie in"),
         ({"accelerator": "mps"}, "'mps' has no float64"),
+        ({"accelerator": "abacus"}, "accelerator='abacus' is not known: choose one of 'auto', 'cpu', 'gpu'"),
+        ({"learn_ridge": "no"}, "learn_ridge must be True or False, got 'no'"),
+        ({"robust": 1}, "robust must be True or False, got 1"),
+        ({"series_id": None}, "series_id must be True or False, got None"),
+        ({"lags": "weekly"}, "lags must be a list of numbers, got 'weekly'"),
+        ({"lags": 7}, "lags must be a list of numbers, got 7"),
+        ({"alphas": 0.9}, r"alphas must be a list of numbers, got 0\.9"),
+        ({"alphas": ["x"]}, "alphas must be a list of numbers"),
+        ({"size": 12}, "size must be a list of numbers, got 12"),
+        ({"ridge": "x"}, "ridge must be a number, got 'x'"),
+        ({"learning_rate": None}, "learning_rate must be a number, got None"),
         ({"ensemble": 2, "snapshots": 5}, "either ensemble .* or snapshots"),
         ({"futr_exog_list": "promo"}, "futr_exog_list must be a list of column names, got the string 'promo'"),
         ({"hist_exog_list": "promo"}, "hist_exog_list must be a list"),
@@ -103,18 +116,10 @@ def test_what_cannot_work_is_refused_with_what_can(options: dict[str, Any], says
 @pytest.mark.parametrize(
     "options",
     [
-        {"lags": "weekly"},
-        {"lags": 7},
         {"lags": [7.5]},
-        {"alphas": 0.9},
-        {"alphas": ["x"]},
-        {"size": 12},
         {"size": (8, 8, 8, 8.5)},
-        {"ridge": "x"},
         {"ridge": INF},
         {"learning_rate": INF},
-        {"learning_rate": None},
-        {"random_seed": -1},
         {"random_seed": 1.5},
         {"snapshots": -1},
         {"global_loss": -1.0},
@@ -126,8 +131,8 @@ def test_what_cannot_work_is_refused_with_what_can(options: dict[str, Any], says
     ],
     ids=str,
 )
-@pytest.mark.xfail(reason="these are not looked at, or fail with a bare TypeError or ValueError")
-def test_values_of_the_wrong_type_or_range_are_refused_as_well(options: dict[str, Any]) -> None:
+@pytest.mark.xfail(reason="these are rounded, not looked at, or fail with a bare TypeError")
+def test_values_that_would_fail_later_are_refused_as_well(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=next(iter(options))):
         make(**options)
 

@@ -490,24 +490,7 @@ def _name_rows(frame: nw.DataFrame[Any], which: Bools) -> str:
 
 
 # Usual frequencies from coarse to fine, as pandas writes them; the weekday of a week comes from the data.
-USUAL = (
-    "YS",
-    "YE",
-    "QS",
-    "QE",
-    "MS",
-    "ME",
-    "W",
-    "B",
-    "D",
-    "h",
-    "30min",
-    "15min",
-    "10min",
-    "5min",
-    "min",
-    "s",
-)
+USUAL = ("YS", "YE", "QS", "QE", "MS", "ME", "W", "B", "D", "h", "30min", "15min", "10min", "5min", "min", "s")
 
 
 def _frequency_hint(rows: _Rows, datetime: bool) -> str:

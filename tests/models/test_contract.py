@@ -5,8 +5,9 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import jaxtyping
 import numpy as np
 import pandas as pd
 import pytest
@@ -85,34 +86,62 @@ def rows(uid: str, first: int, y: Any) -> pd.DataFrame:
     )
 
 
-def counts(uid: str, n: int) -> np.ndarray[Any, Any]:
-    """A weekly pattern in counts, with a few missing values."""
+def values(uid: str, n: int) -> np.ndarray[Any, Any]:
+    """A weekly pattern of positive numbers, with a few missing."""
     random = np.random.default_rng(sum(map(ord, uid)))
     level = {"a": 20.0, "b": 6.0, "c": 90.0}.get(uid[0], 30.0)
-    y = random.poisson(level * (1.5 + np.sin(2 * np.pi * np.arange(n) / 7))).astype(float)
+    y = random.gamma(4, level * (1.5 + np.sin(2 * np.pi * np.arange(n) / 7)) / 4)
     y[5::11] = np.nan
     return y
 
 
+class Data(NamedTuple):
+    """All rows, and those before and after the end of training. One series has gaps on both sides."""
+
+    full: pd.DataFrame
+    train: pd.DataFrame
+    new: pd.DataFrame
+
+    @classmethod
+    def build(cls, whole: bool) -> Data:
+        series = [rows(uid, first, values(uid, 56 - first)) for uid, first in {"a": 0, "b": 5, "c": 20}.items()]
+        full = pd.concat(series, ignore_index=True)
+        full["y"] = full["y"].round() if whole else full["y"]
+        full = full[~((full["unique_id"] == "b") & full["ds"].isin(GAPS))]
+        in_tail = full["ds"] > LAST - pd.Timedelta(days=TAIL)
+        return cls(full, full[~in_tail].reset_index(drop=True), full[in_tail].reset_index(drop=True))
+
+
 TAIL = 3 * H + 2
-FIRST = {"a": 0, "b": 5, "c": 20}
-FULL = pd.concat([rows(uid, first, counts(uid, 56 - first)) for uid, first in FIRST.items()], ignore_index=True)
-# One series has gaps, in training and after it.
-GAPS = START + pd.to_timedelta([15, 16, 46], unit="D")
-FULL = FULL[~((FULL["unique_id"] == "b") & FULL["ds"].isin(GAPS))]
 LAST = START + pd.Timedelta(days=55)
-IN_TAIL = FULL["ds"] > LAST - pd.Timedelta(days=TAIL)
-TRAIN, NEW = FULL[~IN_TAIL].reset_index(drop=True), FULL[IN_TAIL].reset_index(drop=True)
+GAPS = START + pd.to_timedelta([15, 16, 46], unit="D")
+NUMBERS, COUNTS = Data.build(whole=False), Data.build(whole=True)
 STATIC = pd.DataFrame({"unique_id": ["a", "b", "c"], "kind": ["x", "y", "x"], "area": [1.0, 2.0, np.nan]})
 
 
+def data_for(settings: dict[str, Any]) -> Data:
+    return COUNTS if settings.get("distribution") == "negative-binomial" else NUMBERS
+
+
 def fit(**changed: Any) -> Forecaster:
-    return Forecaster(**{**BASE, **changed}).fit(TRAIN, STATIC)
+    return Forecaster(**{**BASE, **changed}).fit(data_for(changed).train, STATIC)
 
 
 @pytest.fixture(scope="module", params=list(VARIANTS))
 def trained(request: pytest.FixtureRequest) -> Forecaster:
     return fit(**VARIANTS[request.param])
+
+
+@pytest.fixture
+def data(trained: Forecaster) -> Data:
+    return data_for(trained.settings.to_json())
+
+
+@pytest.fixture(autouse=True)
+def _as_users_run_it(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Annotations are checked for every model; its settings are tried without, in half the time."""
+    variant = request.node.callspec.params.get("trained", "model-")
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", not variant.startswith("model-"))
 
 
 @pytest.fixture
@@ -188,9 +217,9 @@ def test_forecasting_is_pure(forecaster: Forecaster) -> None:
         assert_equal(before, model.state_dict())
 
 
-def test_inputs_are_not_mutated(forecaster: Forecaster) -> None:
+def test_inputs_are_not_mutated(forecaster: Forecaster, data: Data) -> None:
     futr = future(forecaster)
-    frames = [NEW.copy(), STATIC.copy(), futr.copy(), FULL.copy()]
+    frames = [data.new.copy(), STATIC.copy(), futr.copy(), data.full.copy()]
     kept = [frame.copy(deep=True) for frame in frames]
     forecaster.predict(frames[2], level=LEVEL)
     forecaster.cross_validation(frames[3], n_windows=2, static_df=frames[1])
@@ -216,14 +245,14 @@ def altered(frame: pd.DataFrame, since: dict[str, pd.Timestamp], columns: list[s
 
 
 @pytest.mark.parametrize(("columns", "ahead"), [(["y", "temp", "weather"], 0), (["promo", "price"], H)])
-def test_nothing_after_the_origin_matters(forecaster: Forecaster, columns: list[str], ahead: int) -> None:
+def test_nothing_after_the_origin_matters(forecaster: Forecaster, data: Data, columns: list[str], ahead: int) -> None:
     """Of known covariates, nothing after the horizon does."""
     options: dict[str, Any] = {"n_windows": 3, "step_size": H, "level": LEVEL, "static_df": STATIC}
-    truth = forecaster.cross_validation(FULL, **options)
+    truth = forecaster.cross_validation(data.full, **options)
     for window in (0, 2):
         cutoffs = truth.groupby("unique_id")["cutoff"].apply(lambda c, w=window: sorted(c.unique())[w])
         since = cutoffs + pd.Timedelta(days=1 + ahead)
-        other = forecaster.cross_validation(altered(FULL, since, columns), **options)
+        other = forecaster.cross_validation(altered(data.full, since, columns), **options)
         assert list(truth["ds"]) == list(other["ds"])
         early = (truth["cutoff"] <= truth["unique_id"].map(cutoffs)).to_numpy()
         name = forecaster.settings.name
@@ -270,7 +299,7 @@ def read_kind(n: int) -> Any:
 def test_training_looks_at_nothing_after_the_origin(forecaster: Forecaster, phase: int) -> None:
     """Losses of the windows whose targets end before the altered values are the same to the last bit."""
     stride = forecaster.settings.window_stride
-    frame = pd.concat([rows(uid, 0, counts(uid, 40)) for uid in "abc"])
+    frame = pd.concat([rows(uid, 0, values(uid, 40)) for uid in "abc"])
     grid = Grid(phase, stride, -(-(40 - phase) // stride))
     for at in (13, 24, 37):
         since = dict.fromkeys("abc", START + pd.Timedelta(days=at))
@@ -306,18 +335,18 @@ def shuffled(f: Forecaster, frame: pd.DataFrame) -> None:
 
 
 @pytest.mark.parametrize("deliver", [in_chunks, shuffled])
-def test_streaming_equals_batch(forecaster: Forecaster, deliver: Callable[..., None]) -> None:
+def test_streaming_equals_batch(forecaster: Forecaster, data: Data, deliver: Callable[..., None]) -> None:
     other = copy.copy(forecaster)
-    result = forecaster.update(NEW)
-    assert result.applied == len(NEW)
+    result = forecaster.update(data.new)
+    assert result.applied == len(data.new)
     assert result.gaps_filled == 1
-    deliver(other, NEW)
+    deliver(other, data.new)
     assert_same(forecaster, other)
 
 
 def test_row_by_row_equals_batch_from_the_first_value_on(forecaster: Forecaster) -> None:
     """Two new series, one row a call, and the same rows at once."""
-    new = pd.concat([rows("d1", 30, counts("d1", 13)), rows("e1", 33, counts("e1", 6))])
+    new = pd.concat([rows("d1", 30, values("d1", 13)), rows("e1", 33, values("e1", 6))])
     static = pd.DataFrame({"unique_id": ["d1", "e1"], "kind": ["y", "x"], "area": [1.5, 1.0]})
     other = copy.copy(forecaster)
     forecaster.update(new, static_df=static)
@@ -326,11 +355,11 @@ def test_row_by_row_equals_batch_from_the_first_value_on(forecaster: Forecaster)
     assert_same(forecaster, other)
 
 
-def test_cross_validation_is_what_streaming_gives(forecaster: Forecaster) -> None:
+def test_cross_validation_is_what_streaming_gives(forecaster: Forecaster, data: Data) -> None:
     level, name = LEVEL, forecaster.settings.name
-    rolled = forecaster.cross_validation(FULL, n_windows=3, step_size=H, level=level, static_df=STATIC)
+    rolled = forecaster.cross_validation(data.full, n_windows=3, step_size=H, level=level, static_df=STATIC)
     for cutoff, expected in rolled.groupby("cutoff"):
-        due = NEW[NEW["ds"] <= cutoff]
+        due = data.new[data.new["ds"] <= cutoff]
         forecaster.update(due)
         got = predict(forecaster)
         assert list(got["ds"]) == list(expected["ds"])
@@ -339,9 +368,9 @@ def test_cross_validation_is_what_streaming_gives(forecaster: Forecaster) -> Non
     assert rolled["cutoff"].nunique() == 3
 
 
-def test_interleaved_series_equal_isolated_ones(forecaster: Forecaster) -> None:
+def test_interleaved_series_equal_isolated_ones(forecaster: Forecaster, data: Data) -> None:
     other = copy.copy(forecaster)
-    extra = pd.concat([NEW, rows("A0", 40, counts("A0", 12)), rows("b5", 40, counts("b5", 9))])
+    extra = pd.concat([data.new, rows("A0", 40, values("A0", 12)), rows("b5", 40, values("b5", 9))])
     static = pd.DataFrame({"unique_id": ["A0", "b5"], "kind": ["y", "x"], "area": [1.5, 1.0]})
     forecaster.update(extra.sort_values("ds"), static_df=static)
     for _, part in extra.groupby("unique_id"):
@@ -349,10 +378,12 @@ def test_interleaved_series_equal_isolated_ones(forecaster: Forecaster) -> None:
     assert_same(forecaster, other)
 
 
-def test_one_series_alone_equals_one_of_many(forecaster: Forecaster) -> None:
-    together = forecaster.cross_validation(FULL, n_windows=2, level=LEVEL, static_df=STATIC)
+def test_one_series_alone_equals_one_of_many(forecaster: Forecaster, data: Data) -> None:
+    together = forecaster.cross_validation(data.full, n_windows=2, level=LEVEL, static_df=STATIC)
     for uid, part in together.groupby("unique_id"):
-        alone = forecaster.cross_validation(FULL[FULL["unique_id"] == uid], n_windows=2, level=LEVEL, static_df=STATIC)
+        alone = forecaster.cross_validation(
+            data.full[data.full["unique_id"] == uid], n_windows=2, level=LEVEL, static_df=STATIC
+        )
         assert_close(alone, part.reset_index(drop=True))
     one = forecaster.predict(future(forecaster), level=LEVEL, ids=["b"])
     many = forecaster.predict(future(forecaster), level=LEVEL)
@@ -397,10 +428,10 @@ def test_a_gap_equals_missing_rows(forecaster: Forecaster, n: int) -> None:
     """Also a gap so long that most of it is passed over at once."""
     other = copy.copy(forecaster)
     first = 56 - TAIL
-    after = pd.concat([rows("a", first, [30.0]), rows("a", first + 1 + n, counts("a", 9))])
+    after = pd.concat([rows("a", first, [30.0]), rows("a", first + 1 + n, values("a", 9))])
     result = forecaster.update(after)
     assert result.gaps_filled == n
-    for part in (rows("a", first, [30.0]), gap_rows("a", first + 1, n), rows("a", first + 1 + n, counts("a", 9))):
+    for part in (rows("a", first, [30.0]), gap_rows("a", first + 1, n), rows("a", first + 1 + n, values("a", 9))):
         other.update(part)
     assert_same(forecaster, other)
 
@@ -409,7 +440,7 @@ def test_gaps_of_several_series_known_and_new(forecaster: Forecaster) -> None:
     """Many long gaps in one call, of series in any order, are those of each series alone."""
     other = copy.copy(forecaster)
     parts = [
-        pd.concat([rows(uid, begin, counts(uid, 3)), rows(uid, begin + gap, counts(uid, 5)), rows(uid, 700, [8.0])])
+        pd.concat([rows(uid, begin, values(uid, 3)), rows(uid, begin + gap, values(uid, 5)), rows(uid, 700, [8.0])])
         for uid, begin, gap in [("A9", 40, 90), ("a", 56 - TAIL, 70), ("b3", 41, 300), ("c", 80, 4), ("zz", 20, 200)]
     ]
     static = pd.DataFrame({"unique_id": ["A9", "b3", "zz"], "kind": ["x", "y", "z"], "area": [1.0, 2.0, 3.0]})
@@ -420,11 +451,11 @@ def test_gaps_of_several_series_known_and_new(forecaster: Forecaster) -> None:
 
 
 @pytest.mark.parametrize(("n_windows", "step_size"), [(5, 29), (2, H)])
-def test_cross_validation_over_long_gaps(forecaster: Forecaster, n_windows: int, step_size: int) -> None:
+def test_cross_validation_over_long_gaps(forecaster: Forecaster, data: Data, n_windows: int, step_size: int) -> None:
     """Rows after a gap are not consumed at a cutoff before it, and time in the gap has its own timestamps."""
     begin = 56 - TAIL
     before, after = rows("a", begin, [30.0, 31.0]), rows("a", 160, [33.0, 35.0, 29.0, 31.0])
-    frame = pd.concat([TRAIN[TRAIN["unique_id"] == "a"], before, after])
+    frame = pd.concat([data.train[data.train["unique_id"] == "a"], before, after])
     options: dict[str, Any] = {"n_windows": n_windows, "step_size": step_size, "level": LEVEL}
     rolled = forecaster.cross_validation(frame, static_df=STATIC, **options)
     forecaster.update(before)
@@ -458,7 +489,7 @@ def test_the_state_does_not_grow(forecaster: Forecaster) -> None:
         return sum(v.numel() * v.element_size() for v in to_dict(forecaster._state).values())
 
     before = size()
-    forecaster.update(rows("a", 56 - TAIL, np.tile(counts("a", 56), 20)))
+    forecaster.update(rows("a", 56 - TAIL, np.tile(values("a", 56), 20)))
     assert size() == before
 
 
@@ -467,22 +498,22 @@ def test_the_state_survives_a_dictionary_of_tensors(forecaster: Forecaster) -> N
     assert_equal(to_dict(forecaster._state), to_dict(from_dict(like, to_dict(forecaster._state))))
 
 
-def test_save_and_load_keep_every_bit(forecaster: Forecaster, tmp_path: Path) -> None:
+def test_save_and_load_keep_every_bit(forecaster: Forecaster, data: Data, tmp_path: Path) -> None:
     forecaster.save(tmp_path / "model")
     loaded = Forecaster.load(tmp_path / "model", accelerator="cpu")
     assert loaded.ids == forecaster.ids
     assert_equal(to_dict(forecaster._state), to_dict(loaded._state))
     pd.testing.assert_frame_equal(predict(forecaster), predict(loaded), check_exact=True)
-    forecaster.update(NEW)
-    loaded.update(NEW)
+    forecaster.update(data.new)
+    loaded.update(data.new)
     assert_equal(to_dict(forecaster._state), to_dict(loaded._state))
     pd.testing.assert_frame_equal(predict(forecaster), predict(loaded), check_exact=True)
 
 
-def test_a_replay_changes_nothing(forecaster: Forecaster) -> None:
-    forecaster.update(NEW)
+def test_a_replay_changes_nothing(forecaster: Forecaster, data: Data) -> None:
+    forecaster.update(data.new)
     before = to_dict(forecaster._state)
-    replay = NEW[NEW["ds"] > LAST - pd.Timedelta(days=E)]
+    replay = data.new[data.new["ds"] > LAST - pd.Timedelta(days=E)]
     result = forecaster.update(replay)
     assert (result.applied, result.duplicates) == (0, len(replay))
     assert len(result.late) == 0
@@ -492,12 +523,12 @@ def test_a_replay_changes_nothing(forecaster: Forecaster) -> None:
     assert (result.applied, result.duplicates) == (1, len(replay))
 
 
-def test_late_rows_are_refused_and_nothing_is_applied(forecaster: Forecaster) -> None:
+def test_late_rows_are_refused_and_nothing_is_applied(forecaster: Forecaster, data: Data) -> None:
     before, ids = to_dict(forecaster._state), forecaster.ids
-    last = TRAIN["ds"].max()
-    conflict = TRAIN[(TRAIN["unique_id"] == "a") & (TRAIN["ds"] == last)].assign(y=1e3)
-    old = TRAIN[TRAIN["unique_id"] == "c"].head(1)
-    new = pd.concat([NEW, rows("new", 60, [1.0])])
+    last = data.train["ds"].max()
+    conflict = data.train[(data.train["unique_id"] == "a") & (data.train["ds"] == last)].assign(y=1e3)
+    old = data.train[data.train["unique_id"] == "c"].head(1)
+    new = pd.concat([data.new, rows("new", 60, [1.0])])
     static = pd.DataFrame({"unique_id": ["new"], "kind": ["x"], "area": [1.0]})
     for bad in (conflict, old):
         row = rf"\({bad['unique_id'].iloc[0]}, {bad['ds'].iloc[0].date()}\)"
@@ -507,14 +538,14 @@ def test_late_rows_are_refused_and_nothing_is_applied(forecaster: Forecaster) ->
     assert_equal(before, to_dict(forecaster._state))
 
 
-def test_skipping_late_rows_applies_the_rest(forecaster: Forecaster) -> None:
+def test_skipping_late_rows_applies_the_rest(forecaster: Forecaster, data: Data) -> None:
     other = copy.copy(forecaster)
-    last = TRAIN["ds"].max()
-    conflict = TRAIN[(TRAIN["unique_id"] == "a") & (TRAIN["ds"] == last)].assign(y=1e3)
-    old = TRAIN[TRAIN["unique_id"] == "c"].head(1)
-    result = forecaster.update(pd.concat([old, NEW, conflict]), late="skip")
-    other.update(NEW)
-    assert result.applied == len(NEW)
+    last = data.train["ds"].max()
+    conflict = data.train[(data.train["unique_id"] == "a") & (data.train["ds"] == last)].assign(y=1e3)
+    old = data.train[data.train["unique_id"] == "c"].head(1)
+    result = forecaster.update(pd.concat([old, data.new, conflict]), late="skip")
+    other.update(data.new)
+    assert result.applied == len(data.new)
     late = result.late.sort_values("unique_id", ignore_index=True)
     assert list(late.columns) == ["unique_id", "ds", "y", "reason"]
     assert late["unique_id"].tolist() == ["a", "c"]
@@ -524,42 +555,42 @@ def test_skipping_late_rows_applies_the_rest(forecaster: Forecaster) -> None:
     assert_equal(by_id(forecaster), by_id(other))
 
 
-def test_a_bad_call_applies_nothing(forecaster: Forecaster) -> None:
+def test_a_bad_call_applies_nothing(forecaster: Forecaster, data: Data) -> None:
     before, ids = to_dict(forecaster._state), forecaster.ids
     bad_calls = [
-        NEW.assign(y=np.where(np.arange(len(NEW)) == 3, np.inf, NEW["y"])),
-        pd.concat([NEW, rows("new", 60, [np.nan])]),
-        pd.concat([NEW, NEW.tail(1)]),
-        NEW.drop(columns="temp"),
-        NEW.assign(ds=NEW["ds"].where(np.arange(len(NEW)) != 4, NEW["ds"] + pd.Timedelta(hours=1))),
+        data.new.assign(y=np.where(np.arange(len(data.new)) == 3, np.inf, data.new["y"])),
+        pd.concat([data.new, rows("new", 60, [np.nan])]),
+        pd.concat([data.new, data.new.tail(1)]),
+        data.new.drop(columns="temp"),
+        data.new.assign(ds=data.new["ds"].where(np.arange(len(data.new)) != 4, data.new["ds"] + pd.Timedelta(hours=1))),
     ]
     for bad in bad_calls:
         with pytest.raises(ValueError, match="new_df"):
             forecaster.update(bad, static_df=STATIC)
     with pytest.raises(ValueRangeError, match="new"):
-        forecaster.update(pd.concat([NEW, rows("new", 60, [np.nan])]))
+        forecaster.update(pd.concat([data.new, rows("new", 60, [np.nan])]))
     assert forecaster.ids == ids
     assert_equal(before, to_dict(forecaster._state))
 
 
-def test_frozen_statistics_and_moving_context(forecaster: Forecaster) -> None:
+def test_frozen_statistics_and_moving_context(forecaster: Forecaster, data: Data) -> None:
     """Without adaptation only the context moves: a model that does not adapt forecasts the same either way."""
     options: dict[str, Any] = {"n_windows": 3, "step_size": H, "static_df": STATIC, "level": [90]}
     name = f"{forecaster.settings.name}-hi-90"
-    running = forecaster.cross_validation(FULL, **options)
-    frozen = forecaster.cross_validation(FULL, adapt=False, **options)
+    running = forecaster.cross_validation(data.full, **options)
+    frozen = forecaster.cross_validation(data.full, adapt=False, **options)
     first = (running["cutoff"] == running["cutoff"].min()).to_numpy()
     assert (running.loc[first, name] == frozen.loc[first, name]).all()
     adapts = MODELS[forecaster.settings.model].adapts
     assert (running.loc[~first, name] != frozen.loc[~first, name]).any() == adapts
     # Frozen forecasts after the first cutoff still read the context: they depend on values after the first cutoff.
     since = dict.fromkeys("abc", running["cutoff"].min() + pd.Timedelta(days=1))
-    other = forecaster.cross_validation(altered(FULL, since, ["y"]), adapt=False, **options)
+    other = forecaster.cross_validation(altered(data.full, since, ["y"]), adapt=False, **options)
     assert (other.loc[~first, name] != frozen.loc[~first, name]).any()
     # What the models keep about a series is what it was at the first cutoff.
     engine = forecaster._engine
-    forecaster.update(NEW[NEW["ds"] <= running["cutoff"].min()])
-    later = forecaster._read(NEW[NEW["ds"] > running["cutoff"].min()])
+    forecaster.update(data.new[data.new["ds"] <= running["cutoff"].min()])
+    later = forecaster._read(data.new[data.new["ds"] > running["cutoff"].min()])
     from aru.engine import Ragged
 
     data = Ragged(
@@ -578,10 +609,10 @@ def test_frozen_statistics_and_moving_context(forecaster: Forecaster) -> None:
             assert not same, key
 
 
-def test_a_short_series_freezes_at_its_own_first_cutoff(forecaster: Forecaster) -> None:
+def test_a_short_series_freezes_at_its_own_first_cutoff(forecaster: Forecaster, data: Data) -> None:
     """A series too short for the first window of the others still learns up to its own first cutoff."""
     static = pd.concat([STATIC, pd.DataFrame({"unique_id": ["s"], "kind": ["x"], "area": [1.0]})])
-    frame = pd.concat([FULL, rows("s", 60, counts("s", 2 * H + 3))])
+    frame = pd.concat([data.full, rows("s", 60, values("s", 2 * H + 3))])
     name = forecaster.settings.name
     with_others = forecaster.cross_validation(frame, n_windows=3, adapt=False, static_df=static)
     adapting = forecaster.cross_validation(frame, n_windows=3, adapt=True, static_df=static)
