@@ -16,8 +16,7 @@ settings.register_profile("repeatable", deadline=None, derandomize=True)
 settings.register_profile("explore", deadline=None, max_examples=1000)
 settings.load_profile("repeatable")
 
-if "PYTEST_XDIST_WORKER" in os.environ:  # one process per core already
-    torch.set_num_threads(1)
+torch.set_num_threads(1)  # networks this small are slower on several threads, and tests run in several processes
 
 
 @pytest.fixture(autouse=True)

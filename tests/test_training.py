@@ -390,7 +390,6 @@ def test_some_series_begin_late() -> None:
     assert all(int(next(drawn).birth.max()) == 0 for _ in range(20))
 
 
-@pytest.mark.xfail(reason="running_sums run on from series to series, so enormous values swallow the next ones")
 def test_a_neighbour_does_not_touch_the_scale_of_a_crop() -> None:
     """However enormous the values of another series are."""
     df = frame({"a": 100, "b": 100})
@@ -497,15 +496,7 @@ def test_training_resumes_where_it_was_interrupted(tmp_path: Path, error: type[B
     assert np.isfinite(predict(resumed)).all()
 
 
-@pytest.mark.parametrize(
-    "weight_average",
-    [
-        0.0,
-        pytest.param(
-            0.9, marks=pytest.mark.xfail(reason="a checkpoint is written before the average takes its step in")
-        ),
-    ],
-)
+@pytest.mark.parametrize("weight_average", [0.0, 0.9])
 def test_a_finished_training_is_not_trained_again(tmp_path: Path, weight_average: float) -> None:
     options: dict[str, Any] = {"max_steps": 50, "weight_average": weight_average}
     first = fit(frame(), checkpoint_dir=tmp_path, **options)

@@ -61,7 +61,15 @@ def gather(
     rows = data.rows._replace(**changes)
     static = Static._make(v[pick] for v in data.static)
     return gather_block(
-        rows, static, data.starts[pick], data.lengths[pick], torch.tensor(begin), n, E, lags, running_sums(rows)
+        rows,
+        static,
+        data.starts[pick],
+        data.lengths[pick],
+        torch.tensor(begin),
+        n,
+        E,
+        lags,
+        running_sums(rows, data.starts),
     )
 
 
@@ -166,12 +174,15 @@ def test_rows_after_a_series_are_not_those_of_the_next(data: Ragged) -> None:
         torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-10, msg=name)
 
 
-def test_running_sums_begin_with_nothing(data: Ragged) -> None:
-    total, count = running_sums(data.rows)
-    assert total.shape == count.shape == (sum(LENGTHS) + 1,)
-    assert total[0] == count[0] == 0
-    assert count[-1] == data.rows.observed.sum()
-    torch.testing.assert_close(total[-1], data.rows.y.abs().sum())
+def test_running_sums_begin_anew_with_each_series(data: Ragged) -> None:
+    through, before = running_sums(data.rows, data.starts)
+    size = torch.where(data.rows.observed, data.rows.y.abs(), 0.0)
+    for start, length in zip(data.starts.tolist(), data.lengths.tolist(), strict=True):
+        total, count = 0.0, 0
+        for row in range(start, start + length):
+            assert before[row].tolist() == pytest.approx([total, count], rel=1e-12)
+            total, count = total + float(size[row]), count + int(data.rows.observed[row])
+            assert through[row].tolist() == pytest.approx([total, count], rel=1e-12)
 
 
 @pytest.mark.parametrize("by", [[0, 0, 0], [1, 4, 2], [9, 6, 9], [12, 9, 15]], ids=str)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+import numbers
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal
@@ -129,8 +131,14 @@ class Settings:
             value = getattr(self, field.name)
             if field.type == "bool" and not isinstance(value, bool):
                 raise ConfigError(f"{field.name} must be True or False, got {value!r}.")
-            if field.type in ("int", "float") and (isinstance(value, bool) or not isinstance(value, (int, float))):
-                raise ConfigError(f"{field.name} must be a number, got {value!r}.")
+            if field.type == "float":
+                if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(value):
+                    raise ConfigError(f"{field.name} must be a finite number, got {value!r}.")
+                object.__setattr__(self, field.name, float(value))
+            if field.type == "int" or (field.type == "int | None" and value is not None):
+                if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+                    raise ConfigError(f"{field.name} must be a whole number, got {value!r}.")
+                object.__setattr__(self, field.name, int(value))
 
     def _check(self) -> None:
         _positive("h", self.h)
@@ -139,6 +147,11 @@ class Settings:
                 _positive(name, getattr(self, name))
         for name in ("encoder_layers", "ensemble", "max_steps", "batch_size", "max_windows"):
             _positive(name, getattr(self, name))
+        for name in ("global_loss", "random_seed", "snapshots"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"{name} must not be negative, got {getattr(self, name)}.")
+        if self.alias in ("unique_id", "ds", "y", "cutoff"):
+            raise ConfigError(f"alias={self.alias!r} is the name of another column of every forecast: choose another.")
         if isinstance(self.freq, bool) or not (self.freq is None or isinstance(self.freq, (str, int))):
             raise ConfigError(f"freq must be a pandas offset alias, an integer or None, got {self.freq!r}.")
         if isinstance(self.freq, int) and self.freq < 1:
@@ -214,7 +227,9 @@ class Settings:
         if self.search is None:
             return
         unknown = sorted(set(self.search) - {"ridge", "alphas", "size", "learning_rate", "dropout", "integration"})
-        if unknown or not all(len(v) for v in self.search.values()):
+        candidates: list[Any] = list(self.search.values())
+        lists = all(isinstance(v, Sequence) and not isinstance(v, str) and len(v) for v in candidates)
+        if unknown or not lists:
             raise ConfigError(
                 f"search cannot vary {unknown or 'over nothing'}: give candidate values for ridge, alphas, size, "
                 "learning_rate, dropout or integration."
@@ -247,11 +262,15 @@ class Settings:
 
 def _numbers(name: str, values: Any, kind: type[Any]) -> tuple[Any, ...]:
     try:
-        return tuple(kind(value) for value in values)
+        converted = tuple(kind(value) for value in values)
+        if any(a != b for a, b in zip(converted, values, strict=True)):
+            raise ValueError
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"{name} must be a list of numbers, got {values!r}.") from error
+        what = "whole numbers" if kind is int else "numbers"
+        raise ConfigError(f"{name} must be a list of {what}, got {values!r}.") from error
+    return converted
 
 
-def _positive(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+def _positive(name: str, value: int) -> None:
+    if value < 1:
         raise ConfigError(f"{name} must be a whole number of at least 1, got {value!r}.")

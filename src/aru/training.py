@@ -15,7 +15,7 @@ import json
 import logging
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,7 +33,7 @@ from aru.models import build
 from aru.models.base import Model
 from aru.schema import Rows, Schema, Static
 from aru.settings import Settings
-from aru.windows import Block, Grid, gather_block, running_sums
+from aru.windows import Block, Grid, Sums, gather_block, running_sums
 
 GRADIENT_CLIP = 1.0
 MIN_EPOCH = 50  # steps: shorter epochs spend their time between epochs
@@ -136,14 +136,14 @@ class Training(pl.LightningModule):
         self.settings = settings
         self.schema = schema
         self.data = data
-        self.sums = running_sums(data.rows)
+        self.sums = running_sums(data.rows, data.starts)
         self.failed: set[int] = set()
         self.skipped_steps = 0
 
     def on_fit_start(self) -> None:
         """Keep all rows on the training device: batches are gathered there."""
         self.data = self.data.to(self.device)
-        self.sums = (self.sums[0].to(self.device), self.sums[1].to(self.device))
+        self.sums = Sums._make(v.to(self.device) for v in self.sums)
 
     def training_step(self, batch: Batch, _: int) -> Tensor:
         """Mean loss of the values of all windows. A series whose loss is not finite is left out and reported."""
@@ -200,8 +200,11 @@ class Training(pl.LightningModule):
             self.skipped_steps += 1
             optimizer.zero_grad()
 
-    def on_train_batch_end(self, *_: Any) -> None:
-        """Keep the moving average of the weights."""
+    def optimizer_step(
+        self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Callable[[], Any] | None = None
+    ) -> None:
+        """Step, and let the moving average follow at once: a checkpoint may be written right after."""
+        super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
         if self.average is not None:
             self.average.update_parameters(self.model)
 

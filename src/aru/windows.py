@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import pandas as pd
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -109,12 +110,12 @@ def gather_block(
     n: int,
     input_size: int,
     lags: tuple[int, ...],
-    sums: tuple[Tensor, Tensor],
+    sums: Sums,
 ) -> Block:
     """Cut blocks out of encoded rows: of series b its own rows from begin[b] - input_size up to begin[b] + n.
 
     Positions before its first or after its last row are padding. `static` belongs to these series already;
-    `sums` are running sums of |y| and of observations over all rows, one longer than the rows.
+    `sums` are those of the rows.
     """
     position = begin[:, None] + torch.arange(-input_size, n, device=begin.device)
     inside = (position >= 0) & (position < lengths[:, None])
@@ -131,7 +132,9 @@ def gather_block(
         known = known & rows.observed[at]
         lag.append(torch.where(known, y[at], 0.0))
         lag_observed.append(known)
-    until = starts + begin.minimum(lengths).clamp(min=0)
+    passed = begin.minimum(lengths).clamp(min=0)
+    last = (starts + passed - 1).clamp(min=0)
+    total, count = torch.where((passed > 0).unsqueeze(-1), sums.through[last] - sums.before[starts], 0.0).unbind(-1)
     shape = (*position.shape, 0)
     return Block(
         y=pick(y),
@@ -144,16 +147,29 @@ def gather_block(
         hist_cat=pick(rows.hist_cat),
         static=static.numbers,
         static_cat=static.categories,
-        total=sums[0][until] - sums[0][starts],
-        count=sums[1][until] - sums[1][starts],
+        total=total,
+        count=count,
     )
 
 
-def running_sums(rows: Rows) -> tuple[Tensor, Tensor]:
-    """Running sums of |y| and of observations over all rows, starting with 0."""
-    size = torch.where(rows.observed, rows.y.abs(), 0.0)
-    pad = torch.nn.functional.pad
-    return pad(size.cumsum(0), (1, 0)), pad(rows.observed.double().cumsum(0), (1, 0))
+class Sums(NamedTuple):
+    """Sum of |y| and number of observations of a series up to each of its rows: with the row, and without it."""
+
+    through: Float[Tensor, "row 2"]
+    before: Float[Tensor, "row 2"]
+
+
+def running_sums(rows: Rows, starts: Tensor) -> Sums:
+    """Running sums that begin anew with each series: enormous values of one must not swallow those of the next."""
+    n = len(rows.y)
+    first = torch.zeros(n, dtype=torch.bool)
+    first[starts[starts < n].cpu()] = True
+    values = torch.stack([torch.where(rows.observed, rows.y.abs(), 0.0), rows.observed.double()], -1).cpu()
+    through = torch.from_numpy(
+        pd.DataFrame(values.numpy()).groupby(first.cumsum(0).numpy()).cumsum().to_numpy(copy=True)
+    )
+    before = torch.where(first.unsqueeze(-1), 0.0, through.roll(1, 0))
+    return Sums(through.to(rows.y.device), before.to(rows.y.device))
 
 
 def shift_block(block: Block, by: Tensor, n: int, input_size: int) -> Block:

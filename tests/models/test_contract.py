@@ -285,7 +285,7 @@ def training_block(f: Forecaster, frame: pd.DataFrame) -> Block:
         int(lengths.max()) + H,
         engine.schema.input_size,
         engine.schema.lags,
-        running_sums(encoded),
+        running_sums(encoded, torch.from_numpy(panel.starts)),
     )
 
 
