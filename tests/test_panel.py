@@ -14,6 +14,8 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from aru.columns import Categories, read_column, read_static, show_rows
+from aru.columns import as_frame as wrap
 from aru.errors import (
     AruError,
     ColumnError,
@@ -23,17 +25,7 @@ from aru.errors import (
     ValueRangeError,
 )
 from aru.frequency import DAY, Frequency, from_index
-from aru.panel import (
-    Categories,
-    Known,
-    read_column,
-    read_continuation,
-    read_future,
-    read_panel,
-    read_static,
-    show_rows,
-)
-from aru.panel import as_frame as wrap
+from aru.panel import Known, read_continuation, read_future, read_panel
 
 NAN = float("nan")
 DAILY = Frequency("D")

@@ -10,9 +10,10 @@ import pandas as pd
 import pytest
 import torch
 
+from aru.columns import Categories, Column
 from aru.errors import ColumnError, ConfigError, ValueRangeError
 from aru.frequency import CYCLES, DAY, Frequency, calendar_codes, from_index
-from aru.panel import Categories, Column, Panel, read_panel
+from aru.panel import Panel, read_panel
 from aru.schema import (
     ENOUGH_CYCLES,
     CategoryColumn,

@@ -17,6 +17,7 @@ from lightning.pytorch.callbacks import Callback
 from torch import Tensor
 
 from aru import PAPER, Forecaster
+from aru.batches import Batch, Batches, TrainingData
 from aru.errors import AruWarning, ConfigError, NumericalError
 from aru.frequency import Frequency
 from aru.models import build
@@ -24,7 +25,7 @@ from aru.models.aru import ARU
 from aru.panel import read_panel
 from aru.schema import learn_schema
 from aru.settings import Settings
-from aru.training import Batch, Batches, Training, TrainingData
+from aru.training import Training
 
 H, E = 4, 5
 BASE: dict[str, Any] = {

@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from aru.columns import Ints, as_frame
 from aru.engine import Engine, Forecast, Ragged
 from aru.errors import ColumnError, TooLittleDataError
-from aru.panel import Ints, Panel, as_frame
+from aru.panel import Panel
 from aru.schema import Rows, Static
 
 

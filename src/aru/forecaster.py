@@ -15,6 +15,7 @@ import torch
 
 from aru import storage
 from aru.backtest import cutoff_rows, rolling
+from aru.columns import Ints, read_static, show_rows
 from aru.engine import Engine, Forecast, Ragged, choose_device
 from aru.errors import (
     AruError,
@@ -30,7 +31,7 @@ from aru.frames import FrameStyle, forecast_columns, quantiles_of
 from aru.frequency import Frequency
 from aru.ingest import UpdateResult, begin_with_values, check_kinds, compute_update, first_rows, future_rows
 from aru.models import build, model_class
-from aru.panel import Ints, Panel, read_panel, read_static, show_rows
+from aru.panel import Panel, read_panel
 from aru.schema import Schema, choose_lags, context_length, learn_schema
 from aru.settings import (
     CellInput,
@@ -165,7 +166,8 @@ class Forecaster:
         The last `val_size` rows of each series are kept out of the loss and watched as validation. With
         `checkpoint_dir` training saves its progress there and resumes from what it finds.
         """
-        from aru.training import TrainingData, train
+        from aru.batches import TrainingData
+        from aru.training import train
 
         settings = self.settings
         _check_whole("val_size", val_size, 0)

@@ -10,9 +10,9 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 
+from aru.columns import as_frame
 from aru.engine import Forecast
 from aru.errors import ConfigError
-from aru.panel import as_frame
 
 
 def quantiles_of(level: Sequence[float] | None) -> list[float]:

@@ -12,21 +12,11 @@ import numpy as np
 import pandas as pd
 import torch
 
+from aru.columns import Categories, Column, Ints, read_static, show_rows
 from aru.engine import Engine, Ragged
 from aru.errors import ColumnError, ConfigError, FutureError, LateError, ValueRangeError, listing
 from aru.frequency import Frequency, Times
-from aru.panel import (
-    Categories,
-    Column,
-    Ints,
-    Known,
-    Panel,
-    Past,
-    read_continuation,
-    read_future,
-    read_static,
-    show_rows,
-)
+from aru.panel import Known, Panel, Past, read_continuation, read_future
 from aru.schema import Rows, Schema
 from aru.state import SeriesState, concat, take
 

@@ -16,9 +16,10 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from aru.columns import Bools, Categories, Column, Floats, Ints
 from aru.errors import ColumnError, ConfigError, ValueRangeError
 from aru.frequency import CYCLES, DAY, Frequency, Times, calendar_codes, calendar_features
-from aru.panel import Bools, Categories, Column, Floats, Ints, Panel
+from aru.panel import Panel
 from aru.settings import Settings
 
 OUTSIDE = 1.0  # how far a number may leave its training range, in units of the range, before it is cut off

@@ -290,7 +290,7 @@ def training_block(f: Forecaster, frame: pd.DataFrame) -> Block:
 
 
 def read_kind(n: int) -> Any:
-    from aru.panel import Categories
+    from aru.columns import Categories
 
     return Categories(np.arange(n) % 2, ("x", "y"))
 

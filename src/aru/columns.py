@@ -1,0 +1,235 @@
+"""Columns of a user's frame as checked arrays: ids, times, target, covariates.
+
+Any eager frame that narwhals reads. Every problem raises an error that shows the first offending rows and the fix.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import narwhals as nw
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from aru.errors import SHOWN, ColumnError, DuplicateError, FrequencyError, InputError, ValueRangeError, listing
+from aru.frequency import Frequency, Times, to_index
+
+Floats = npt.NDArray[np.float64]
+
+
+Ints = npt.NDArray[np.int64]
+
+
+Bools = npt.NDArray[np.bool_]
+
+
+class Categories(NamedTuple):
+    """A categorical column: code of each row into `values`, -1 where missing."""
+
+    codes: Ints
+    values: tuple[str, ...]
+
+
+Column: TypeAlias = Floats | Categories
+
+
+def show_rows(ids: Sequence[Any] | pd.Index[Any], ds: Times, datetime: bool, total: int | None = None) -> str:
+    """Name rows by series and time: the first few, and how many more there are."""
+    total = len(ds) if total is None else total
+    head = [f"({i!s}, {t})" for i, t in zip(ids[:SHOWN], show_times(ds[:SHOWN], datetime), strict=True)]
+    return ", ".join(head) + (f" and {total - SHOWN} more" if total > SHOWN else "")
+
+
+def show_times(ds: Times, datetime: bool) -> list[str]:
+    """Timestamps as text, without a time of day where it is midnight."""
+    if not datetime:
+        return [str(int(t)) for t in ds]
+    return [str(t.date()) if t == t.normalize() else str(t) for t in to_index(ds)]
+
+
+def as_frame(df: Any, name: str) -> nw.DataFrame[Any]:
+    """Any eager frame that narwhals knows."""
+    try:
+        frame: nw.DataFrame[Any] = nw.from_native(df, eager_only=True)
+    except TypeError as error:
+        raise InputError(f"{name} must be a pandas or polars data frame, got {type(df).__name__}.") from error
+    except nw.exceptions.DuplicateError as error:
+        raise ColumnError(f"{name} has several columns of the same name: {_repeated(df)}. Keep one.") from error
+    return frame
+
+
+def _repeated(df: Any) -> str:
+    columns = pd.Index(df.columns)
+    return listing(list(columns[columns.duplicated()].unique()))
+
+
+def read_static(df: Any, ids: pd.Index[Any], columns: Sequence[str], name: str = "static_df") -> dict[str, Column]:
+    """Static covariates in the order of `ids`."""
+    if not columns:
+        return {}
+    if df is None:
+        raise ColumnError(f"stat_exog_list names {listing(columns)}: pass {name} with unique_id and these columns.")
+    frame = as_frame(df, name)
+    require_columns(frame, ["unique_id", *columns], name)
+    have = read_ids(frame, name)
+    repeated = have[have.duplicated()]
+    if len(repeated):
+        raise DuplicateError(f"{name} has several rows for the series {listing(list(repeated))}. Keep one row of each.")
+    at = have.get_indexer(ids)
+    if (at < 0).any():
+        raise ColumnError(f"{name} has no row for the series {listing(list(ids[at < 0]))}. Add one row for each.")
+    return {c: map_rows(read_column(frame, c, name), lambda a: a[at]) for c in columns}
+
+
+def read_column(frame: nw.DataFrame[Any], column: str, name: str) -> Column:
+    """Numbers become float64 with NaN for missing; category, string and bool columns become categories.
+
+    A column without any value has no type of its own: it is NaN throughout.
+    """
+    series = frame[column]
+    dtype = series.dtype
+    missing = np.asarray(series.is_null().to_numpy())
+    if dtype.is_numeric() or missing.all():
+        values = _to_float(series)
+        if np.isinf(values).any():
+            raise ValueRangeError(
+                f"Column {column!r} of {name} is infinite at {_name_rows(frame, np.isinf(values))}. "
+                "Use NaN for missing values."
+            )
+        return values
+    if dtype == nw.Boolean or dtype in (nw.String, nw.Categorical, nw.Enum, nw.Object):
+        text = np.array([str(v) for v in _to_objects(series)[~missing]], dtype=object)
+        codes = np.full(len(missing), -1)
+        codes[~missing], categories = pd.factorize(text, sort=True)
+        return Categories(codes, tuple(categories))
+    raise ColumnError(
+        f"Column {column!r} of {name} has type {dtype}: covariates are numbers, strings, categories or bools."
+    )
+
+
+def map_rows(column: Column, pick: Callable[[Any], Any]) -> Column:
+    """A column with its rows picked by a function of arrays."""
+    if isinstance(column, Categories):
+        return Categories(pick(column.codes), column.values)
+    values: Floats = pick(column)
+    return values
+
+
+def require_columns(frame: nw.DataFrame[Any], columns: Sequence[str], name: str) -> None:
+    """Refuse a frame that lacks a column."""
+    missing = [c for c in columns if c not in frame.columns]
+    if missing:
+        raise ColumnError(
+            f"{name} has no column {listing([repr(c) for c in missing])}; "
+            f"it has {listing(frame.columns, 20)}. Rename or add the columns."
+        )
+
+
+def read_ids(frame: nw.DataFrame[Any], name: str) -> pd.Index[Any]:
+    """`unique_id` as strings or integers."""
+    series = frame["unique_id"]
+    _refuse_null(frame, "unique_id", series.is_null().to_numpy(), name)
+    if series.dtype.is_integer():
+        return pd.Index(series.to_numpy().astype(np.int64))
+    if series.dtype in (nw.String, nw.Categorical, nw.Enum, nw.Object):
+        return pd.Index([str(v) for v in _to_objects(series)], dtype=object)
+    raise ColumnError(f"unique_id of {name} has type {series.dtype}: use strings or integers.")
+
+
+def read_times(frame: nw.DataFrame[Any], freq: Frequency, name: str) -> tuple[Times, bool]:
+    """`ds` as internal times, and whether they are timestamps."""
+    series = frame["ds"]
+    _refuse_null(frame, "ds", series.is_null().to_numpy(), name)
+    if series.dtype in (nw.String, nw.Object):
+        series = _parse_times(frame, name)
+    dtype = series.dtype
+    if dtype.is_integer():
+        if isinstance(freq.freq, str):
+            raise FrequencyError(
+                f"ds of {name} holds integers but freq={freq.freq!r}: use an integer freq or datetimes."
+            )
+        return series.to_numpy().astype(np.int64), False
+    if isinstance(dtype, nw.Datetime) and dtype.time_zone is not None:
+        raise ColumnError(
+            f"ds of {name} carries the time zone {dtype.time_zone}: "
+            "convert to local or UTC time and drop the zone, e.g. df['ds'].dt.tz_localize(None)."
+        )
+    if dtype not in (nw.Datetime, nw.Date):
+        raise ColumnError(f"ds of {name} has type {dtype}: use timestamps, or integers with an integer freq.")
+    if isinstance(freq.freq, int):
+        raise FrequencyError(
+            f"ds of {name} holds timestamps but freq={freq.freq}: use a pandas offset alias, e.g. 'D'."
+        )
+    return np.asarray(series.to_numpy()).astype("datetime64[us]").view(np.int64), True
+
+
+def _parse_times(frame: nw.DataFrame[Any], name: str) -> nw.Series[Any]:
+    """Text, dates or integers in a column of mixed type. What can only be guessed at is refused."""
+    values = pd.Series(_to_objects(frame["ds"])).infer_objects()
+    if values.dtype != np.int64:
+        try:
+            values = pd.to_datetime(values, format="ISO8601")
+        except (ValueError, TypeError):
+            values = _parse_other_times(values, frame, name)
+    _refuse_null(frame, "ds", values.isna().to_numpy(), name)  # an empty string, "NaT"
+    return nw.from_native(values, series_only=True)
+
+
+def _parse_other_times(values: pd.Series[Any], frame: nw.DataFrame[Any], name: str) -> pd.Series[Any]:
+    with warnings.catch_warnings(record=True) as guesses:
+        warnings.simplefilter("always")
+        try:
+            parsed = pd.to_datetime(values, errors="coerce")
+        except (ValueError, TypeError) as error:  # several time zones
+            raise ColumnError(f"ds of {name} cannot be read as timestamps: {error}") from error
+    bad = parsed.isna().to_numpy()
+    if bad.any() or guesses:
+        raise ColumnError(
+            f"ds of {name} cannot be read as timestamps: {_name_rows(frame, bad if bad.any() else ~bad)}. "
+            "Write them like 2024-01-31 or 2024-01-31 18:00, or convert them with pandas.to_datetime first."
+        )
+    return parsed
+
+
+def _refuse_null(frame: nw.DataFrame[Any], column: str, null: Bools, name: str) -> None:
+    if null.any():
+        raise InputError(f"{column} of {name} is missing at {_name_rows(frame, null)}. Fill or drop these rows.")
+
+
+def read_target(frame: nw.DataFrame[Any], name: str) -> Floats:
+    """`y` as float64, NaN where missing."""
+    series = frame["y"]
+    if not (series.dtype.is_numeric() or series.dtype == nw.Boolean or series.is_null().all()):
+        raise ColumnError(f"y of {name} has type {series.dtype}: it must be numeric.")
+    y = _to_float(series)
+    if np.isinf(y).any():
+        raise ValueRangeError(
+            f"y of {name} is infinite at {_name_rows(frame, np.isinf(y))}. Use NaN for missing values."
+        )
+    return y
+
+
+def _to_float(series: nw.Series[Any]) -> Floats:
+    if series.is_null().all():  # of no type in particular, or of any
+        return np.full(len(series), np.nan)
+    return np.array(series.cast(nw.Float64).to_numpy(), dtype=np.float64)
+
+
+def _to_objects(series: nw.Series[Any]) -> npt.NDArray[np.object_]:
+    """Python values. Integer categories stay integers, where pandas would make them floats to hold NaN."""
+    native = series.to_native()
+    if series.dtype in (nw.Categorical, nw.Enum) and isinstance(native, pd.Series):
+        return np.array([*native.cat.categories, None], dtype=object)[native.cat.codes.to_numpy()]
+    return np.asarray(series.to_numpy(), dtype=object)
+
+
+def _name_rows(frame: nw.DataFrame[Any], which: Bools) -> str:
+    """The first rows where `which` is true, by series and time as far as they are known, and by number."""
+    rows = np.flatnonzero(which)
+    keys = [frame[c][rows[:SHOWN].tolist()].to_list() for c in ("unique_id", "ds") if c in frame.columns]
+    names = [", ".join(str(v).removesuffix(" 00:00:00") for v in key) for key in zip(*keys, strict=True)]
+    head = ", ".join(f"({key}) in row {row}" for key, row in zip(names, rows, strict=False))
+    return head + (f" and {len(rows) - SHOWN} more" if len(rows) > SHOWN else "")
