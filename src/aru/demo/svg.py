@@ -40,8 +40,8 @@ class Scale(NamedTuple):
     def position(self, value: Values) -> Values:
         """Where values lie between the ends of the axis: 0 at `low`, 1 at `high`."""
         if self.log:
-            return (np.log(value) - math.log(self.low)) / (math.log(self.high) - math.log(self.low))
-        return (value - self.low) / (self.high - self.low)
+            return np.asarray((np.log(value) - math.log(self.low)) / (math.log(self.high) - math.log(self.low)))
+        return np.asarray((value - self.low) / (self.high - self.low))
 
     def ticks(self, count: int) -> list[float]:
         """Round values on the axis, about `count` of them."""
@@ -80,12 +80,12 @@ class Chart:
 
     def px(self, x: Values | float) -> Values:
         """Horizontal pixel of data."""
-        return self.left + self.x.position(np.asarray(x, dtype=np.float64)) * (self.right - self.left)
+        return np.asarray(self.left + self.x.position(np.asarray(x, dtype=np.float64)) * (self.right - self.left))
 
     def py(self, y: Values | float) -> Values:
         """Vertical pixel of data; larger values stand higher, values beyond the axis on its edge."""
-        inside = np.clip(np.asarray(y, dtype=np.float64), self.y.low, self.y.high)
-        return self.bottom - self.y.position(inside) * (self.bottom - self.top)
+        inside = np.asarray(np.clip(np.asarray(y, dtype=np.float64), self.y.low, self.y.high))
+        return np.asarray(self.bottom - self.y.position(inside) * (self.bottom - self.top))
 
     def line(self, x: Values, y: Values, css: str) -> None:
         """A polyline, interrupted where y is missing."""
