@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -259,6 +260,22 @@ def test_future_covariates_must_be_there(rich: Forecaster) -> None:
     assert np.isfinite(rich.predict(futr(rich).assign(price=np.nan))["aru"]).all()
 
 
+def test_forecasts_of_series_without_a_value_need_their_rows(rich: Forecaster) -> None:
+    new = frame(("n", "o"), H, "2024-05-01")
+    static = pd.DataFrame({"unique_id": ["n", "o"], "kind": ["x", "y"]})
+    assert len(rich.predict_new(new, static)) == 2 * H
+    with pytest.raises(FutureError, match=r"have values already: a\..*predict"):
+        rich.predict_new(frame(("a", "n"), H), static)
+    with pytest.raises(FutureError, match=r"fewer than h=3 rows.*o \(2\)"):
+        rich.predict_new(new.head(2 * H - 1), static)
+    with pytest.raises(FutureError, match=r"not consecutive steps of freq='D' at \(n, 2024-05-04\)"):
+        rich.predict_new(new.assign(ds=new["ds"].where(new["ds"].dt.day != 3, pd.Timestamp("2024-05-04"))), static)
+    with pytest.raises(ColumnError, match="no row for the series o"):
+        rich.predict_new(new, static.head(1))
+    with pytest.raises(NotFittedError):
+        Forecaster(**BASE).predict_new(new)
+
+
 def test_columns_keep_their_kind(rich: Forecaster) -> None:
     with pytest.raises(ColumnError, match="'price' was numeric in training"):
         rich.update(NEW.assign(price="cheap"))
@@ -391,6 +408,14 @@ def test_update_says_what_it_did(plain: Forecaster) -> None:
     assert plain.ids == ["a", "b", "new"]
 
 
+def test_a_series_without_a_finite_forecast_is_named(plain: Forecaster) -> None:
+    enormous = NEW[NEW["unique_id"] == "a"].assign(y=1e308)
+    plain.update(enormous)
+    with pytest.warns(AruWarning, match=r"Series a have no finite forecast\. Check their values\."):
+        out = plain.predict()
+    assert np.isfinite(out.loc[out["unique_id"] == "b", "aru"]).all()
+
+
 def test_cross_validation_warns_inside_the_training_data(plain: Forecaster) -> None:
     """The first forecast that training did not see starts right after it."""
     before = to_dict(plain._state)
@@ -460,7 +485,7 @@ def test_polars_in_polars_out(dtype: Any) -> None:
     assert (rolled["ds"].dtype, rolled["cutoff"].dtype) == (dtype, dtype)
     assert rolled.join(df, on=["unique_id", "ds"]).height == rolled.height
     result = f.update(df.filter(polars.col("ds") >= cut))
-    assert isinstance(result.late, polars.DataFrame)
+    assert result.late.schema == {"unique_id": polars.String, "ds": dtype, "y": polars.Float64, "reason": polars.String}
     assert result.applied == len(NEW)
     conflict = df.filter(polars.col("ds") == polars.date(2024, 1, 30)).with_columns(y=polars.lit(1e3))
     late = f.update(conflict, late="skip").late
@@ -468,6 +493,16 @@ def test_polars_in_polars_out(dtype: Any) -> None:
     assert late["ds"].dtype == dtype
     twin.update(NEW)
     np.testing.assert_array_equal(f.predict()["aru"].to_numpy(), twin.predict()["aru"])
+
+
+def test_polars_with_integers() -> None:
+    df = polars.from_pandas(DF).with_columns(
+        unique_id=polars.col("unique_id").replace_strict({"a": 3, "b": 8}), ds=polars.int_range(N).over("unique_id")
+    )
+    f = Forecaster(**{**BASE, "freq": 1}).fit(df)
+    out = f.predict()
+    assert (out["unique_id"].to_list(), out["ds"].to_list()) == ([3] * H + [8] * H, [30, 31, 32] * 2)
+    assert f.update(df.tail(2)).late.schema["unique_id"] == polars.Int64
 
 
 def test_the_kind_of_frame_follows_the_frame(rich: Forecaster) -> None:
@@ -619,6 +654,19 @@ def test_a_save_that_fails_leaves_the_old_one(
     with monkeypatch.context() as broken:
         broken.setattr(storage, "save_file", full)
         with pytest.raises(StorageError, match="no space left"):
+            plain.save(tmp_path / "model")
+    # The new one is complete, but cannot take the old one's place.
+    replace, calls = os.replace, []
+
+    def stuck(source: Path, target: Path) -> None:
+        calls.append(source)
+        if len(calls) == 2:
+            raise PermissionError("in use")
+        replace(source, target)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "replace", stuck)
+        with pytest.raises(StorageError, match="in use"):
             plain.save(tmp_path / "model")
     assert [p.name for p in tmp_path.iterdir()] == ["model"]
     Forecaster.load(tmp_path / "model")

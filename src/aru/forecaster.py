@@ -419,11 +419,12 @@ def _check_whole(name: str, value: object, least: int) -> None:
 
 
 def _warn_failed(forecast: Forecast, ids: pd.Index[Any]) -> None:
-    if forecast.failed.any():
-        names = list(ids[forecast.failed.numpy()])
-        warnings.warn(
-            f"The local fit of series {listing(names)} failed numerically; the global forecast stands in. "
-            "Check their values.",
-            AruWarning,
-            stacklevel=3,
-        )
+    """Name the series whose local fit failed, and those that have no finite forecast at all."""
+    lost = ~forecast.mean.isfinite().all(1)
+    for which, says in (
+        (forecast.failed & ~lost, "The local fit of series {} failed numerically; the global forecast stands in."),
+        (lost, "Series {} have no finite forecast."),
+    ):
+        if which.any():
+            names = listing(list(ids[which.numpy()]))
+            warnings.warn(f"{says.format(names)} Check their values.", AruWarning, stacklevel=3)

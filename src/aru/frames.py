@@ -66,10 +66,11 @@ class FrameStyle:
             import pandas as pd
 
             return pd.DataFrame(data)
-        frame = nw.from_dict({k: v.tolist() if v.dtype == object else v for k, v in data.items()}, backend="polars")
-        if self.ds == "date":
-            frame = frame.with_columns(*(nw.col(c).cast(nw.Date) for c in ("ds", "cutoff") if c in frame.columns))
-        return frame.to_native()
+        text = [k for k, v in data.items() if v.dtype == object]
+        frame = nw.from_dict({k: v.tolist() if k in text else v for k, v in data.items()}, backend="polars")
+        dates = [k for k in ("ds", "cutoff") if k in data] if self.ds == "date" else []
+        casts = [nw.col(k).cast(nw.Date) for k in dates] + [nw.col(k).cast(nw.String) for k in text]
+        return frame.with_columns(*casts).to_native()  # a frame without rows has these types, too
 
     def _times(self, times: Any) -> Any:
         if self.ds == "int":

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from aru import Forecaster
-from aru.engine import Engine
+from aru.engine import Engine, Ragged
 from aru.errors import LateError, ValueRangeError
 from aru.models import MODELS
 from aru.panel import read_panel
@@ -38,16 +38,14 @@ BASE: dict[str, Any] = {
 }
 VARIANTS: dict[str, dict[str, Any]] = {
     **{f"model-{name}": {"model": name} for name in MODELS},
-    "residual": {"integration": "residual"},
+    "residual-decoder-rnn": {"integration": "residual", "decoder_rnn": True},
     "residual-not-robust": {"integration": "residual", "robust": False, "stride": 1},
     "paper": {"integration": "paper", "robust": False, "distribution": "gaussian"},
-    "stride-1": {"stride": 1},
     "level": {"scaler": "level", "series_id": True},
     "asinh-cell-x": {"transform": "asinh", "cell_input": "x"},
     "log1p-cell-raw": {"transform": "log1p", "cell_input": "raw", "local_variance": False},
-    "decoder-rnn": {"decoder_rnn": True},
     "decoder-rnn-stride-3": {"decoder_rnn": True, "stride": 3},
-    "lags": {"lags": (4, 9)},
+    "lags-stride-1": {"lags": (4, 9), "stride": 1},
     "negative-binomial": {"distribution": "negative-binomial"},
     "ensemble": {"ensemble": 2},
     "gru": {"encoder": "gru", "encoder_layers": 2, "learn_alphas": True},
@@ -401,6 +399,22 @@ def test_forecasts_from_the_first_value_on(forecaster: Forecaster) -> None:
         assert np.isfinite(new).all()
 
 
+def test_forecasts_before_the_first_value(forecaster: Forecaster) -> None:
+    """From static and known covariates alone, which matter; nothing is remembered."""
+    futr = pd.concat([rows("n1", 60, np.zeros(H + 2)), rows("n2", 90, np.zeros(H))])
+    static = pd.DataFrame({"unique_id": ["n2", "n1"], "kind": ["never seen", "x"], "area": [1.5, 2.0]})
+    before, ids = to_dict(forecaster._state), forecaster.ids
+    out = forecaster.predict_new(futr, static, level=LEVEL)
+    assert out["unique_id"].tolist() == ["n1"] * H + ["n2"] * H
+    assert out["ds"].tolist() == futr.groupby("unique_id").head(H)["ds"].tolist()
+    assert np.isfinite(out.drop(columns=["unique_id", "ds"]).to_numpy()).all()
+    pd.testing.assert_frame_equal(out, forecaster.predict_new(futr, static, level=LEVEL), check_exact=True)
+    other = forecaster.predict_new(futr.assign(price=2 * futr["price"]), static, level=LEVEL)
+    assert (out != other).drop(columns=["unique_id", "ds"]).to_numpy().any()
+    assert forecaster.ids == ids
+    assert_equal(before, to_dict(forecaster._state))
+
+
 def test_missing_values_before_the_first_one_do_not_count(forecaster: Forecaster) -> None:
     static = pd.DataFrame({"unique_id": ["new"], "kind": ["x"], "area": [1.0]})
     other = copy.copy(forecaster)
@@ -468,6 +482,17 @@ def test_cross_validation_over_long_gaps(forecaster: Forecaster, data: Data, n_w
         known = after if cutoff == rolled["cutoff"].max() else gap_rows("a", begin + 2 + passed, H)
         got = here.predict(known, level=LEVEL, ids=["a"])
         assert_close(got, expected[got.columns].reset_index(drop=True))
+
+
+def test_cross_validation_of_series_with_gaps_equals_each_alone(forecaster: Forecaster) -> None:
+    gaps = {"p": (8, 90), "q": (3, 150), "r": (12, 60)}
+    parts = [pd.concat([rows(u, 0, values(u, n)), rows(u, gap, values(u, 11))]) for u, (n, gap) in gaps.items()]
+    static = pd.DataFrame({"unique_id": list(gaps), "kind": ["x", "y", "z"], "area": [1.0, 2.0, 3.0]})
+    together = forecaster.cross_validation(pd.concat(parts), n_windows=3, step_size=2, level=LEVEL, static_df=static)
+    for (uid, expected), part in zip(together.groupby("unique_id"), parts, strict=True):
+        alone = forecaster.cross_validation(part, n_windows=3, step_size=2, level=LEVEL, static_df=static)
+        assert list(alone["unique_id"].unique()) == [uid]
+        assert_close(alone, expected.reset_index(drop=True))
 
 
 def test_a_long_gap_costs_no_more_than_a_short_one(forecaster: Forecaster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -588,25 +613,36 @@ def test_frozen_statistics_and_moving_context(forecaster: Forecaster, data: Data
     other = forecaster.cross_validation(altered(data.full, since, ["y"]), adapt=False, **options)
     assert (other.loc[~first, name] != frozen.loc[~first, name]).any()
     # What the models keep about a series is what it was at the first cutoff.
-    engine = forecaster._engine
     forecaster.update(data.new[data.new["ds"] <= running["cutoff"].min()])
-    later = forecaster._read(data.new[data.new["ds"] > running["cutoff"].min()])
-    from aru.engine import Ragged
-
-    data = Ragged(
-        engine.schema.encode(later),
-        torch.from_numpy(later.starts),
-        torch.from_numpy(later.lengths),
-        torch.from_numpy(later.skipped),
-    )
-    moved = engine.advance(forecaster._state, data, adapt=False)
-    kept, now = to_dict(forecaster._state), to_dict(moved)
+    moved = advance_frozen(forecaster, data.new[data.new["ds"] > running["cutoff"].min()])
+    kept, now = to_dict(forecaster._state), to_dict(moved._state)
     for key, value in kept.items():
         same = torch.equal(value, now[key])
         if key.startswith("members"):
             assert same, key
         elif key in ("y", "last", "count", "ds", "total", "steps"):
             assert not same, key
+
+
+def advance_frozen(f: Forecaster, frame: pd.DataFrame) -> Forecaster:
+    """The forecaster after these rows, without adaptation."""
+    panel, engine = f._read(frame), f._engine
+    bounds = (torch.from_numpy(v) for v in (panel.starts, panel.lengths, panel.skipped))
+    moved = copy.copy(f)
+    moved._state = engine.advance(f._state, Ragged(engine.schema.encode(panel), *bounds), adapt=False)
+    return moved
+
+
+def test_every_observation_adapts_the_next_forecast(forecaster: Forecaster) -> None:
+    """At once, wherever the grid of origins stands: the same context without adaptation forecasts something else."""
+    name, adapts = forecaster.settings.name, MODELS[forecaster.settings.model].adapts
+    for day in range(56 - TAIL, 56 - TAIL + H):
+        today = pd.concat([rows(uid, day, [y]) for uid, y in {"a": 33.3, "b": 11.1, "c": 99.9}.items()])
+        frozen = advance_frozen(forecaster, today)
+        forecaster.update(today)
+        one, other = predict(forecaster), predict(frozen)
+        changed = (one != other).drop(columns=["unique_id", "ds"]).groupby(one["unique_id"]).any()
+        assert changed[name].tolist() == [adapts] * 3
 
 
 def test_a_short_series_freezes_at_its_own_first_cutoff(forecaster: Forecaster, data: Data) -> None:
