@@ -49,6 +49,7 @@ PAPER: Mapping[str, Any] = MappingProxyType(
         "learning_rate": 1e-4,
         "schedule": "constant",
         "batch_size": 64,
+        "births": 0.0,
         "weight_average": 0.0,
         "snapshots": 5,
         "search": MappingProxyType(

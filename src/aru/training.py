@@ -165,6 +165,14 @@ class Snapshots(Callback):
         self.best.append((float(trainer.callback_metrics["val_loss"]), weights))
         self.best = sorted(self.best, key=lambda item: item[0])[: self.count]
 
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint keeps: the best epochs so far."""
+        return {"best": self.best}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from a checkpoint."""
+        self.best = state_dict["best"]
+
 
 class Progress(Callback):
     """One bar for the whole training."""
@@ -225,7 +233,7 @@ def train(data: TrainingData, settings: Settings, schema: Schema, checkpoint_dir
         for i, values in enumerate(itertools.product(*settings.search.values())):
             candidate = dataclasses.replace(settings, search=None, **dict(zip(names, values, strict=True)))
             runs.append(_train_one(data, candidate, schema, 0, _below(checkpoint_dir, f"candidate-{i}")))
-        best = min(runs, key=lambda run: run.val_loss)
+        best = min(runs, key=lambda run: (math.isnan(run.val_loss), run.val_loss))
     chosen = settings if best is None else best.settings
     members = [best] if best is not None else []
     for member in range(len(members), settings.ensemble):
@@ -261,6 +269,10 @@ def _train_one(data: TrainingData, settings: Settings, schema: Schema, member: i
             )
         except SystemExit as stop:  # Lightning's answer to an interrupt
             raise KeyboardInterrupt from stop
+        if directory is not None:
+            trainer.save_checkpoint(directory / "last.ckpt")
+        if data.val_size and not snapshots.best:
+            trainer.validate(module, every, verbose=False)  # the loss of the weights that are kept
     _report(module, data)
     val_loss = float(trainer.callback_metrics.get("val_loss", math.nan))
     if snapshots.best:
