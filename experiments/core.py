@@ -35,26 +35,15 @@ ROSSMANN: dict[str, tuple[str, dict[str, Any]]] = {
     "aru births=0": ("aru", {"births": 0.0}),
 }
 
-_ROBUST = {"integration": "skip", "robust": True}
-_RESIDUAL = {"integration": "residual", "robust": True}
+_SKIP = {"integration": "skip", "robust": True, "global_loss": 1.0}
+_RESIDUAL = {"integration": "residual", "robust": True, "global_loss": 0.3}
 STUDY: dict[str, tuple[str, dict[str, Any]]] = {
-    "baseline": ("baseline", {"max_steps": 3000}),
-    "skip": ("aru", {"integration": "skip", "robust": False}),
-    "skip robust": ("aru", {**_ROBUST, "global_loss": 1.0}),
-    "skip robust 0.3": ("aru", {**_ROBUST, "global_loss": 0.3}),
-    "skip robust 0": ("aru", {**_ROBUST, "global_loss": 0.0}),
-    "residual": ("aru", {"integration": "residual", "robust": False}),
-    "residual robust": ("aru", {**_RESIDUAL, "global_loss": 1.0}),
-    "residual robust 0.3": ("aru", {**_RESIDUAL, "global_loss": 0.3}),
-    "skip robust level": ("aru", {**_ROBUST, "scaler": "level"}),
-    "skip robust asinh": ("aru", {**_ROBUST, "transform": "asinh"}),
-    "residual robust asinh": ("aru", {**_RESIDUAL, "transform": "asinh"}),
-    "births 0.25": ("aru", {"births": 0.25}),
-    "births 0": ("aru", {"births": 0.0}),
-    "skip robust 300": ("aru", {**_ROBUST, "global_loss": 1.0, "max_steps": 300}),
-    "residual robust 0.3 300": ("aru", {**_RESIDUAL, "global_loss": 0.3, "max_steps": 300}),
-    "skip 300": ("aru", {"integration": "skip", "robust": False, "max_steps": 300}),
-    "residual robust 0.3 asinh 300": ("aru", {**_RESIDUAL, "global_loss": 0.3, "max_steps": 300, "transform": "asinh"}),
+    "baseline": ("baseline", {"max_steps": 4000, "learning_rate": 5e-3, "batch_size": 64}),
+    "skip": ("aru", {**_SKIP, "learning_rate": 5e-3, "batch_size": 64}),
+    "skip, rate .01": ("aru", {**_SKIP, "learning_rate": 1e-2, "batch_size": 64}),
+    "residual": ("aru", {**_RESIDUAL, "learning_rate": 5e-3, "batch_size": 64}),
+    "residual, rate .01": ("aru", {**_RESIDUAL, "learning_rate": 1e-2, "batch_size": 64}),
+    "residual, rate .01, batch 32": ("aru", {**_RESIDUAL, "learning_rate": 1e-2, "batch_size": 32}),
 }
 
 
@@ -145,7 +134,7 @@ def main() -> None:
             done = {(r["dataset"], r["variant"], int(r["seed"])) for r in csv.DictReader(file)}
     command = f"python -m experiments.core {arguments.what} --seeds {arguments.seeds}"
     jobs = []
-    for variant, seed, dataset in itertools.product(arguments.variants or table, range(arguments.seeds), datasets):
+    for dataset, variant, seed in itertools.product(datasets, arguments.variants or table, range(arguments.seeds)):
         method, settings = table[variant]
         settings = {**settings, "max_steps": arguments.steps} if arguments.steps else settings
         if (dataset, variant, seed) not in done:
