@@ -29,10 +29,10 @@ FIELDS = [
 ]  # fmt: skip
 
 ROSSMANN: dict[str, tuple[str, dict[str, Any]]] = {
-    "baseline 6000": ("baseline", {"max_steps": 6000}),
-    "baseline 3000": ("baseline", {"max_steps": 3000}),
+    "baseline 8000": ("baseline", {"max_steps": 8000}),
+    "baseline 4000": ("baseline", {"max_steps": 4000}),
     "aru": ("aru", {}),
-    "aru births=0": ("aru", {"births": 0.0}),
+    "aru batch 32": ("aru", {"batch_size": 32}),
 }
 
 _SKIP = {"integration": "skip", "robust": True, "global_loss": 1.0}

@@ -82,7 +82,7 @@ class Settings:
     ridge: float = 1.0
     learn_ridge: bool = True
     learn_alphas: bool = False
-    integration: Integration = "skip"
+    integration: Integration = "residual"
     cell_input: CellInput = "h"
     local_variance: bool = True
     stop_gradient: bool = False
@@ -96,9 +96,9 @@ class Settings:
     finetune_steps: int = 0
     dropout: float = 0.0
     loss: Loss = "nll"
-    global_loss: float = 1.0
+    global_loss: float = 0.3
     max_steps: int = 1000
-    learning_rate: float = 5e-3
+    learning_rate: float = 1e-2
     schedule: Schedule = "one-cycle"
     weight_average: float = 0.99
     snapshots: int = 0
