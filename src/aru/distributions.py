@@ -182,6 +182,26 @@ class Predictive(NamedTuple):
         return Params(*(p.double() for p in self.params))
 
 
+class Samples(NamedTuple):
+    """Forecast distribution of y as equally likely paths, for methods that have no closed form."""
+
+    paths: Tensor  # (path, *shape)
+    nonnegative: bool
+
+    def quantile(self, q: float) -> Tensor:
+        """Quantile of y at each step, interpolated between paths."""
+        return torch.quantile(self._possible, q, dim=0)
+
+    def mean(self) -> Tensor:
+        """Mean of y."""
+        return self._possible.mean(0)
+
+    @property
+    def _possible(self) -> Tensor:
+        """Values that y cannot take are cut off, as in `Predictive`."""
+        return self.paths.clamp(min=0) if self.nonnegative else self.paths
+
+
 def student_weight(residual: Tensor) -> Tensor:
     """Weight of a standardised residual in a Student-t fit: (nu + 1) / (nu + r^2)."""
     return (STUDENT_DF + 1) / (STUDENT_DF + residual.square())

@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from aru.distributions import Predictive
 from aru.errors import ConfigError
 from aru.models.base import Model
 from aru.schema import Rows, Schema, Static
@@ -120,9 +119,8 @@ class Engine:
         means, values, failures = [], [], []
         for model, member in zip(self.models, state.members, strict=True):
             out = model.forecast(member, block)
-            dist = Predictive(model.family, out.params, out.scale, self.settings.transform, self.schema.nonnegative)
-            means.append(dist.mean())
-            values.append(torch.stack([dist.quantile(q) for q in quantiles]))
+            means.append(out.forecast.mean())
+            values.append(torch.stack([out.forecast.quantile(q) for q in quantiles]))
             failures.append(out.failed)
         # An ensemble's quantiles are the averages of its members' quantiles.
         mean, quantile = torch.stack(means).mean(0), torch.stack(values).mean(0)

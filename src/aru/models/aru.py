@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from aru.cell import ARUCell, ARUState
 from aru.distributions import Params, student_weight
 from aru.models.base import Losses, Model, Output, sum_losses
-from aru.models.network import Origins, Targets
+from aru.models.network import Network, Origins, Targets
 from aru.schema import Schema
 from aru.settings import Settings
 from aru.state import put, take
@@ -54,6 +54,7 @@ class ARU(Model):
     """Adapts to every observation of every series."""
 
     adapts = True
+    network: Network
 
     def __init__(self, settings: Settings, schema: Schema) -> None:
         super().__init__(settings, schema)
@@ -135,7 +136,7 @@ class ARU(Model):
         m = (nn.functional.pad(hc.double(), (0, 1), value=1.0) @ theta.mT).to(h.dtype).unsqueeze(1)
         a = self.cell.variance(state.stats).to(h.dtype).unsqueeze(1)
         params = self._head(Local(h, m, a, state.stats.sn.unsqueeze(1), prior))
-        return Output(Params(*(p.squeeze(1) for p in params)), origins.scale, failed)
+        return Output(self.predictive(params, origins.scale), failed)
 
     def update(
         self, state: LocalState, block: Block, position: Int[Tensor, " batch"], steps: Int[Tensor, " batch"]

@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from aru.distributions import DISTRIBUTIONS, Distribution, Gaussian, Params
-from aru.models.network import Network, Targets
+from aru.distributions import DISTRIBUTIONS, Distribution, Gaussian, Params, Predictive, Samples
+from aru.models.network import Inputs, Network, Targets
 from aru.schema import Schema
 from aru.settings import Settings
 from aru.windows import Block, Grid
@@ -25,10 +25,9 @@ class Losses(NamedTuple):
 
 
 class Output(NamedTuple):
-    """Forecast at one origin, in units of z, and the series whose local solve failed."""
+    """Forecast distributions of y at one origin, and the series whose local solve failed."""
 
-    params: Params
-    scale: Float[Tensor, "batch 1"]
+    forecast: Predictive | Samples  # of (batch, lead)
     failed: Bool[Tensor, " batch"]
 
 
@@ -40,10 +39,13 @@ class Model(nn.Module, abc.ABC):
     """A forecasting method: how it is trained, forecasts, and takes in new observations."""
 
     adapts: ClassVar[bool]  # whether observations change it beyond moving its context on
+    network_class: ClassVar[type[Inputs]] = Network
 
     def __init__(self, settings: Settings, schema: Schema) -> None:
         super().__init__()
-        self.network = Network(settings, schema)
+        self.network = self.network_class(settings, schema)
+        self.transform = settings.transform
+        self.nonnegative = schema.nonnegative
         self.family: Distribution = DISTRIBUTIONS[schema.distribution]
         self.loss_name = settings.loss
 
@@ -73,6 +75,11 @@ class Model(nn.Module, abc.ABC):
     def age(self, state: Any, steps: Int[Tensor, " batch"]) -> Any:
         """Let `steps` unobserved steps pass at once."""
         return state
+
+    def predictive(self, params: Params, scale: Float[Tensor, "batch 1"]) -> Predictive:
+        """Forecast distributions of y, from those of z at one origin: (batch, 1, lead) parameters."""
+        params = Params(*(p.squeeze(1) for p in params))
+        return Predictive(self.family, params, scale, self.transform, self.nonnegative)
 
     def value_losses(self, params: Params, targets: Targets, scale: Tensor) -> Tensor:
         """Loss of every target, 0 where it was not observed."""

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from aru.distributions import Params
 from aru.models.base import Empty, Losses, Model, Output, sum_losses
+from aru.models.network import Network
 from aru.schema import Schema
 from aru.settings import Settings
 from aru.windows import Block, Grid
@@ -18,6 +19,7 @@ class Baseline(Model):
     """Frozen between trainings: new observations only move the context on."""
 
     adapts = False
+    network: Network
 
     def __init__(self, settings: Settings, schema: Schema) -> None:
         super().__init__(settings, schema)
@@ -38,7 +40,7 @@ class Baseline(Model):
         """The global forecast."""
         params, scale = self._run(block, Grid(0, 1, 1))
         failed = params.mu.new_zeros(len(scale), dtype=bool)  # type: ignore[call-overload]
-        return Output(Params(*(p.squeeze(1) for p in params)), scale, failed)
+        return Output(self.predictive(params, scale), failed)
 
     def _run(self, block: Block, grid: Grid) -> tuple[Params, Tensor]:
         x = self.network.inputs(block)

@@ -38,12 +38,11 @@ class Targets(NamedTuple):
     observed: Bool[Tensor, "batch window lead"]
 
 
-class Network(nn.Module):
-    """Inputs, encoder and decoder. Heads are the models' own."""
+class Inputs(nn.Module):
+    """What every method reads: embedded covariates, scaled contexts and lags, scaled targets."""
 
     def __init__(self, settings: Settings, schema: Schema) -> None:
         super().__init__()
-        size = settings.network_size
         self.h = settings.h
         self.stride = settings.window_stride
         self.input_size = schema.input_size
@@ -55,11 +54,9 @@ class Network(nn.Module):
         self.x_width = (
             2 * (len(schema.futr[0]) + len(schema.stat[0])) + self.futr_embeddings.width + self.static_embeddings.width
         )
-        lag_width = 2 * len(schema.lags)
+        self.lag_width = 2 * len(schema.lags)
         hist_width = 2 * len(schema.hist[0]) + self.hist_embeddings.width
-        encoder_width = 2 + self.x_width + lag_width + hist_width
-        self.encoder = Encoder(settings.encoder, encoder_width, size.rnn, settings.encoder_layers, settings.dropout)
-        self.decoder = Decoder(self.x_width, lag_width, size.rnn, size.hidden, settings.dropout, settings.decoder_rnn)
+        self.context_width = 2 + self.x_width + self.lag_width + hist_width
 
     def inputs(self, block: Block) -> Float[Tensor, "batch time x"]:
         """x_t: known covariates, embedded categories and calendar, static covariates."""
@@ -67,25 +64,20 @@ class Network(nn.Module):
         static = static.unsqueeze(1).expand(-1, block.y.shape[1], -1)
         return torch.cat([block.futr, self.futr_embeddings(block.futr_cat), static], -1)
 
-    def origins(self, block: Block, x: Tensor, grid: Grid) -> Origins:
-        """Encode the context of every origin of the grid, in parallel."""
+    def contexts(
+        self, block: Block, x: Tensor, grid: Grid, scale: Float[Tensor, "batch window"]
+    ) -> Float[Tensor, "batch window row features"]:
+        """The rows up to each origin: value and mask, x, historic covariates, lags."""
         E = self.input_size
-        scale, begun = scales(block, grid, self.scaling)
         past = self._scaled(contexts(block.y, grid, E), contexts(block.observed, grid, E), scale.unsqueeze(-1))
         lag = self._lag(contexts(block.lag, grid, E), contexts(block.lag_observed, grid, E), scale)
         hist = torch.cat([block.hist, self.hist_embeddings(block.hist_cat)], -1)
-        context = torch.cat([past, contexts(torch.cat([x, hist], -1), grid, E), lag], -1)
-        g = self.encoder(context.flatten(0, 1))
-        return Origins(g.unflatten(0, context.shape[:2]), scale, begun)
+        return torch.cat([past, contexts(torch.cat([x, hist], -1), grid, E), lag], -1)
 
-    def decode(
-        self, block: Block, x: Tensor, grid: Grid, origins: Origins, n: int, carry: Tensor | None = None
-    ) -> tuple[Float[Tensor, "batch window lead dim"], Tensor]:
-        """h of the `n` rows after each origin, and the decoder's memory after each row (empty without an RNN)."""
+    def future_lags(self, block: Block, grid: Grid, scale: Tensor, n: int) -> Float[Tensor, "batch window lead lags"]:
+        """Scaled lags, and whether they were observed, of the `n` rows after each origin."""
         E = self.input_size
-        lag = self._lag(leads(block.lag, grid, E, n), leads(block.lag_observed, grid, E, n), origins.scale)
-        h: tuple[Tensor, Tensor] = self.decoder(origins.g, leads(self.decoder.project(x), grid, E, n), lag, carry)
-        return h
+        return self._lag(leads(block.lag, grid, E, n), leads(block.lag_observed, grid, E, n), scale)
 
     def targets(self, block: Block, grid: Grid, scale: Tensor, n: int) -> Targets:
         """z of the `n` rows after each origin."""
@@ -102,6 +94,36 @@ class Network(nn.Module):
 
     def _lag(self, lag: Tensor, observed: Tensor, scale: Tensor) -> Tensor:
         return self._scaled(lag, observed, scale[:, :, None, None]).flatten(-2)
+
+
+class Network(Inputs):
+    """Inputs, encoder and decoder. Heads are the models' own."""
+
+    def __init__(self, settings: Settings, schema: Schema) -> None:
+        super().__init__(settings, schema)
+        size = settings.network_size
+        self.encoder = Encoder(
+            settings.encoder, self.context_width, size.rnn, settings.encoder_layers, settings.dropout
+        )
+        self.decoder = Decoder(
+            self.x_width, self.lag_width, size.rnn, size.hidden, settings.dropout, settings.decoder_rnn
+        )
+
+    def origins(self, block: Block, x: Tensor, grid: Grid) -> Origins:
+        """Encode the context of every origin of the grid, in parallel."""
+        scale, begun = scales(block, grid, self.scaling)
+        context = self.contexts(block, x, grid, scale)
+        g = self.encoder(context.flatten(0, 1))
+        return Origins(g.unflatten(0, context.shape[:2]), scale, begun)
+
+    def decode(
+        self, block: Block, x: Tensor, grid: Grid, origins: Origins, n: int, carry: Tensor | None = None
+    ) -> tuple[Float[Tensor, "batch window lead dim"], Tensor]:
+        """h of the `n` rows after each origin, and the decoder's memory after each row (empty without an RNN)."""
+        projected = leads(self.decoder.project(x), grid, self.input_size, n)
+        lag = self.future_lags(block, grid, origins.scale, n)
+        h: tuple[Tensor, Tensor] = self.decoder(origins.g, projected, lag, carry)
+        return h
 
 
 class Decoder(nn.Module):
