@@ -448,7 +448,7 @@ def test_unreadable_files_are_refused(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--model", "arima"], "--model arima is not known: choose one of aru, baseline"),
+        (["--model", "arima"], "--model arima is not known: choose one of aru, aru-control, aru-direct, "),
         (["--freq", "fortnight"], "--freq fortnight is not a pandas offset alias"),
         (["--h", "0"], "h must be a whole number of at least 1, got 0"),
         (["--size", "tiny"], "--size tiny is not known"),

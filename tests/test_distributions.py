@@ -75,9 +75,10 @@ def test_densities_and_quantiles_against_scipy(name: str, mu: float, sigma: floa
 
 @given(q=st.floats(1e-9, 1 - 1e-9))
 def test_the_closed_form_quantile_of_student_t(q: float) -> None:
-    assert student_quantile(q) == pytest.approx(stats.t.ppf(q, 4), rel=1e-6, abs=1e-7)
-    assert student_quantile(0.5) == 0
-    assert student_quantile(1 - q) == pytest.approx(-student_quantile(q), rel=1e-6, abs=1e-7)
+    low, middle, high = student_quantile(torch.tensor([q, 0.5, 1 - q], dtype=torch.float64)).tolist()
+    assert low == pytest.approx(stats.t.ppf(q, 4), rel=1e-6, abs=1e-7)
+    assert middle == 0
+    assert high == pytest.approx(-low, rel=1e-6, abs=1e-7)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

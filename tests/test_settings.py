@@ -77,7 +77,7 @@ def test_counts_must_be_given(name: str) -> None:
         ({"weight_average": -0.5}, "weight_average must lie in"),
         ({"learning_rate": 0.0}, "learning_rate must be positive"),
         ({"learning_rate": NAN}, "learning_rate must be a finite number"),
-        ({"finetune_steps": 3}, "finetune_steps is not available"),
+        ({"finetune_steps": -1}, "finetune_steps must not be negative"),
         ({"distribution": "negative-binomial", "transform": "log1p"}, "use transform=None and loss='nll'"),
         ({"distribution": "negative-binomial", "loss": "mse"}, "use transform=None and loss='nll'"),
         ({"births": 1.5}, r"births must lie in \[0, 1\], got 1\.5"),
@@ -138,7 +138,7 @@ def test_values_that_would_fail_later_are_refused_as_well(options: dict[str, Any
 
 def test_defaults_are_valid_and_settings_cannot_be_changed() -> None:
     settings = make()
-    assert (settings.integration, settings.robust, settings.size, settings.ensemble) == ("skip", True, "medium", 1)
+    assert (settings.integration, settings.robust, settings.size, settings.ensemble) == ("residual", True, "medium", 1)
     with pytest.raises(dataclasses.FrozenInstanceError):
         settings.h = 5  # type: ignore[misc]
 

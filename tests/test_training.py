@@ -146,7 +146,7 @@ class Naive:
         return torch.stack(out)
 
     def _adaptive(self, o: int, h: Tensor, z: dict[int, Tensor], begun: bool) -> None:
-        model = self.model
+        model, joint = self.model, self.model.joint
         J, dim = self.sxy.shape
         ridge, alphas = model.cell.ridge, model.cell.alphas
         eye = torch.eye(dim, dtype=torch.float64)
@@ -160,15 +160,18 @@ class Naive:
         for t, value in z.items():
             k = t - o
             local = m[k].float()
-            prior = None if model.global_head is None else model.global_head(h[k])
-            mu = model.out_mu(model.ff_mu(torch.cat([h[k], local])))
-            raw = model.out_sigma(model.ff_sigma(torch.cat([h[k], spread])))
+            prior = None if joint.global_head is None else joint.global_head(h[k])
+            if self.settings.integration == "direct":
+                mu, raw = (joint.mix * local).sum()[None], joint.out_sigma(spread.log())
+            else:
+                mu = joint.out_mu(joint.ff_mu(torch.cat([h[k], local])))
+                raw = joint.out_sigma(joint.ff_sigma(torch.cat([h[k], spread])))
             if self.settings.integration == "residual":
                 assert prior is not None
-                mu = prior[:1] + ((model.mix + mu) * local).sum()
+                mu = prior[:1] + ((joint.mix + mu) * local).sum()
                 raw = prior[1:] + (sn / (sn + 1)).mean().float() * raw
             elif self.settings.integration == "skip":
-                mu = mu + (model.mix * local).sum()
+                mu = mu + (joint.mix * local).sum()
             self._score(torch.cat([mu, raw]), value)
             if prior is not None:
                 self._score(prior, value)
@@ -181,8 +184,8 @@ class Naive:
         if z is None:
             return
         weight, u = torch.ones((), dtype=torch.float64), z
-        if self.model.global_head is not None:
-            mu, raw = self.model.global_head(h)
+        if self.model.joint.global_head is not None:
+            mu, raw = self.model.joint.global_head(h)
             sigma = torch.nn.functional.softplus(raw) + 1e-3
             if self.settings.robust:
                 weight = (5 / (4 + ((z - mu) / sigma).square())).detach().double()
@@ -204,9 +207,10 @@ class Naive:
 
 WAYS: dict[str, dict[str, Any]] = {
     "baseline": {"model": "baseline"},
-    "skip": {},
-    "skip-stride-1": {"stride": 1},
-    "skip-plain": {"robust": False, "learn_ridge": False, "distribution": "gaussian"},
+    "skip": {"integration": "skip"},
+    "skip-stride-1": {"integration": "skip", "stride": 1},
+    "skip-plain": {"integration": "skip", "robust": False, "learn_ridge": False, "distribution": "gaussian"},
+    "direct": {"integration": "direct"},
     "residual": {"integration": "residual", "stride": 3},
     "residual-plain": {"integration": "residual", "robust": False},
     "paper": {"integration": "paper", "robust": False, "distribution": "gaussian", "learn_alphas": True},
@@ -225,7 +229,7 @@ WAYS: dict[str, dict[str, Any]] = {
 )
 def test_the_loss_is_that_of_every_window(way: str, batch: Batch) -> None:
     """Value and gradients, for series that end together, for crops, and for series that begin late."""
-    module, data = prepare(frame(), **WAYS[way])
+    module, data = prepare(frame(), global_loss=1.0, **WAYS[way])
     module.eval()
     loss = module.training_step(batch, 0)
     expected = Naive(module, data).loss(batch)
@@ -248,9 +252,9 @@ def test_the_global_head_learns_without_shaping_the_network() -> None:
         module.eval()
         module.training_step(batch, 0).backward()
         grads[share] = {k: p.grad.clone() for k, p in module.model.named_parameters() if p.grad is not None}
-    assert torch.equal(grads[0.0]["global_head.weight"], grads[1.0]["global_head.weight"])
+    assert torch.equal(grads[0.0]["joint.global_head.weight"], grads[1.0]["joint.global_head.weight"])
     assert not torch.equal(grads[0.0]["network.decoder.layer3.weight"], grads[1.0]["network.decoder.layer3.weight"])
-    assert with_head.model.global_head is not None
+    assert with_head.model.joint.global_head is not None
 
 
 def fit(df: pd.DataFrame, val_size: int = 0, checkpoint_dir: Path | None = None, **changed: Any) -> Forecaster:
@@ -538,7 +542,7 @@ def test_the_papers_preset_searches_and_averages_epochs() -> None:
     assert f.settings.search is None
     assert len(f._engine.models) == PAPER["snapshots"] == 5
     mine = weights(f)
-    assert not torch.equal(mine["0.ff_mu.0.weight"], mine["1.ff_mu.0.weight"])
+    assert not torch.equal(mine["0.joint.ff_mu.0.weight"], mine["1.joint.ff_mu.0.weight"])
     assert np.isfinite(f.predict(level=[80])["aru"]).all()
 
 
@@ -613,7 +617,7 @@ def test_an_ensemble_is_its_members_trained_one_by_one() -> None:
     both = weights(fit(frame(), ensemble=2))
     alone = weights(fit(frame()))
     assert same({k: v for k, v in both.items() if k.startswith("0.")}, alone)
-    assert not torch.equal(both["0.ff_mu.0.weight"], both["1.ff_mu.0.weight"])
+    assert not torch.equal(both["0.joint.ff_mu.0.weight"], both["1.joint.ff_mu.0.weight"])
 
 
 def test_weights_are_averaged_along_the_way() -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import abc
 import functools
 import math
-import statistics
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
@@ -51,8 +50,8 @@ class Distribution(abc.ABC):
         """Negative log likelihood of each z."""
 
     @abc.abstractmethod
-    def quantile(self, params: Params, q: float, scale: Tensor) -> Tensor:
-        """Quantile of z."""
+    def quantile(self, params: Params, q: float | Tensor, scale: Tensor) -> Tensor:
+        """Quantile of z; q may be a tensor (of random levels, say) that broadcasts against the parameters."""
 
     def mean(self, params: Params, scale: Tensor) -> Tensor:
         """Mean of z."""
@@ -67,9 +66,10 @@ class Gaussian(Distribution):
         r = (z - params.mu) / params.sigma
         return 0.5 * r.square() + params.sigma.log() + 0.5 * math.log(2 * math.pi)
 
-    def quantile(self, params: Params, q: float, scale: Tensor) -> Tensor:
+    def quantile(self, params: Params, q: float | Tensor, scale: Tensor) -> Tensor:
         """mu + sigma Phi^-1(q)."""
-        return params.mu + params.sigma * statistics.NormalDist().inv_cdf(q)
+        z: Tensor = torch.special.ndtri(torch.as_tensor(q, dtype=torch.float64))
+        return params.mu + params.sigma * z.to(params.mu)
 
 
 class StudentT(Distribution):
@@ -80,9 +80,9 @@ class StudentT(Distribution):
         r2 = ((z - params.mu) / params.sigma).square()
         return 2.5 * torch.log1p(r2 / STUDENT_DF) + params.sigma.log() - math.log(3 / 8)
 
-    def quantile(self, params: Params, q: float, scale: Tensor) -> Tensor:
+    def quantile(self, params: Params, q: float | Tensor, scale: Tensor) -> Tensor:
         """Closed form for four degrees of freedom (Shaw, 2006)."""
-        return params.mu + params.sigma * student_quantile(q)
+        return params.mu + params.sigma * student_quantile(torch.as_tensor(q, dtype=torch.float64)).to(params.mu)
 
 
 class NegativeBinomial(Distribution):
@@ -109,12 +109,13 @@ class NegativeBinomial(Distribution):
         nll = r * torch.log1p(m / r) + y * torch.log1p(r / m) - log_choose
         return nll.to(params.mu.dtype)
 
-    def quantile(self, params: Params, q: float, scale: Tensor) -> Tensor:
+    def quantile(self, params: Params, q: float | Tensor, scale: Tensor) -> Tensor:
         """Smallest count whose distribution function reaches q."""
         from scipy.stats import nbinom  # slow to import, and only counts need it
 
         m, r = (params.mu * scale).double().cpu().numpy(), (1 / params.sigma).double().cpu().numpy()
-        counts = torch.from_numpy(np.asarray(nbinom.ppf(q, r, r / (r + m)), dtype=np.float64))
+        level = q.cpu().numpy() if isinstance(q, Tensor) else q
+        counts = torch.from_numpy(np.asarray(nbinom.ppf(level, r, r / (r + m)), dtype=np.float64))
         return counts.to(params.mu.device) / scale
 
 
@@ -123,10 +124,10 @@ DISTRIBUTIONS: Mapping[str, Distribution] = MappingProxyType(
 )
 
 
-def student_quantile(q: float) -> float:
+def student_quantile(q: Tensor) -> Tensor:
     """Quantile of Student's t with four degrees of freedom."""
-    a = math.sqrt(4 * q * (1 - q))
-    return math.copysign(2 * math.sqrt(math.cos(math.acos(a) / 3) / a - 1), q - 0.5)
+    a = (4 * q * (1 - q)).sqrt()
+    return torch.copysign(2 * ((a.clamp(max=1).acos() / 3).cos() / a - 1).clamp(min=0).sqrt(), q - 0.5)
 
 
 def transform(name: str | None, ratio: Tensor) -> Tensor:

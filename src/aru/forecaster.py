@@ -30,7 +30,7 @@ from aru.errors import (
 from aru.frames import FrameStyle, forecast_columns, quantiles_of
 from aru.frequency import Frequency
 from aru.ingest import UpdateResult, begin_with_values, check_kinds, compute_update, first_rows, future_rows
-from aru.models import build, model_class
+from aru.models import build, check
 from aru.panel import Panel, read_panel
 from aru.schema import Schema, choose_lags, context_length, learn_schema
 from aru.settings import (
@@ -53,7 +53,7 @@ class Forecaster:
         h: Forecast horizon in steps.
         freq: Pandas offset alias, or an integer for integer `ds`; None: rows are consecutive whatever their dates.
         input_size: Rows of context the encoder reads; None: the horizon, or one season where that is longer.
-        model: "aru", or "baseline" for the same network without adaptation.
+        model: "aru", "baseline" (the same network without adaptation), or another method that `aru models` lists.
         futr_exog_list: Columns known in advance. Numbers are rescaled; category, string and bool columns are embedded.
         hist_exog_list: Columns known only up to the present.
         stat_exog_list: Columns of `static_df`.
@@ -66,7 +66,7 @@ class Forecaster:
         ridge: Ridge of the local fit, or its start.
         learn_ridge: Learn the ridge, one per aging factor.
         learn_alphas: Learn the aging factors.
-        integration: How local predictions join the network: "skip", "residual" or "paper".
+        integration: How local predictions join the network: "residual", "skip", "paper" or "direct".
         cell_input: What the local fit regresses on: the decoder's output "h", a network of x alone "x", or x "raw".
         local_variance: Let the local variance inform the forecast's spread.
         stop_gradient: Treat local parameters as constants in training.
@@ -77,7 +77,7 @@ class Forecaster:
         distribution: "auto", "student-t", "gaussian" or "negative-binomial".
         series_id: Embed the series' identity.
         ensemble: Number of seeds whose forecasts are averaged.
-        finetune_steps: Gradient steps per series at update time; not available for these models.
+        finetune_steps: Gradient steps on a series' own output layer at each of its observations (baseline only).
         dropout: Dropout in the decoder.
         loss: "nll", or "mse" for the mean (the spread then learns beside it).
         global_loss: Weight of the second loss on the global head, where there is one.
@@ -147,7 +147,7 @@ class Forecaster:
         for name in ("futr_exog_list", "hist_exog_list", "stat_exog_list"):
             given[name] = given[name] or ()
         self.settings = Settings(**given)
-        model_class(model)  # refuse an unknown name now, not after reading the data
+        check(self.settings)  # refuse what the method cannot do now, not after reading the data
         self._freq = Frequency(freq)
         self._engine: Engine | None = None
         self.val_loss = math.nan  # of the last training; NaN without validation

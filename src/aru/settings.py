@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from aru.errors import ConfigError
 
-Integration = Literal["paper", "skip", "residual"]
+Integration = Literal["paper", "skip", "residual", "direct"]
 CellInput = Literal["h", "x", "raw"]
 Scaler = Literal["mean", "level"]
 Transform = Literal["log1p", "asinh"]
@@ -148,7 +148,7 @@ class Settings:
                 _positive(name, getattr(self, name))
         for name in ("encoder_layers", "ensemble", "max_steps", "batch_size", "max_windows"):
             _positive(name, getattr(self, name))
-        for name in ("global_loss", "random_seed", "snapshots"):
+        for name in ("global_loss", "random_seed", "snapshots", "finetune_steps"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name} must not be negative, got {getattr(self, name)}.")
         if self.alias in ("unique_id", "ds", "y", "cutoff"):
@@ -162,7 +162,7 @@ class Settings:
         if self.accelerator == "mps":
             raise ConfigError("accelerator='mps' has no float64, which the statistics need: use 'cpu' or 'gpu'.")
         for name, value, allowed in (
-            ("integration", self.integration, ("paper", "skip", "residual")),
+            ("integration", self.integration, ("paper", "skip", "residual", "direct")),
             ("cell_input", self.cell_input, ("h", "x", "raw")),
             ("scaler", self.scaler, ("mean", "level")),
             ("transform", self.transform, (None, "log1p", "asinh")),
@@ -193,8 +193,6 @@ class Settings:
             raise ConfigError(f"weight_average must lie in [0, 1), got {self.weight_average}.")
         if not self.learning_rate > 0:
             raise ConfigError(f"learning_rate must be positive, got {self.learning_rate}.")
-        if self.finetune_steps:
-            raise ConfigError("finetune_steps is not available for this model: leave it at 0.")
         if self.distribution == "negative-binomial" and (self.transform or self.loss == "mse"):
             raise ConfigError("The negative binomial models counts as they are: use transform=None and loss='nll'.")
         if self.ensemble > 1 and self.snapshots:

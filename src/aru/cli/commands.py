@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -237,11 +236,14 @@ def models(as_json: options.Json = False, debug: options.Debug = False) -> None:
     with screen(as_json, debug=debug) as show:
         from aru.models import MODELS
 
-        lines = {name: (inspect.getdoc(method) or "").splitlines()[0] for name, method in MODELS.items()}
-        show.result({"models": [{"name": n, "adapts": MODELS[n].adapts, "about": about} for n, about in lines.items()]})
-        table = new_table("model", "adapts", "about")
-        for name, about in lines.items():
-            table.add_row(Text(name), "yes" if MODELS[name].adapts else "no", Text(about))
+        listed = [
+            {"name": name, "adapts": m.adapts, "about": m.about, "cost": m.cost, "reference": m.reference}
+            for name, m in MODELS.items()
+        ]
+        show.result({"models": listed})
+        table = new_table("model", "adapts", "about", "cost", "reference")
+        for name, m in MODELS.items():
+            table.add_row(Text(name), "yes" if m.adapts else "no", Text(m.about), Text(m.cost), Text(m.reference))
         show.show(table)
         show.say("Choose one with: aru fit DATA MODEL --model NAME")
 

@@ -49,6 +49,10 @@ class Model(nn.Module, abc.ABC):
         self.family: Distribution = DISTRIBUTIONS[schema.distribution]
         self.loss_name = settings.loss
 
+    @classmethod
+    def check(cls, settings: Settings) -> None:
+        """Refuse settings that this method cannot work with."""
+
     @abc.abstractmethod
     def init_state(self, n: int) -> Any:
         """State of `n` series that have seen nothing: a NamedTuple of tensors with leading dimension n."""

@@ -1,0 +1,104 @@
+"""How local predictions join the global network. m: local means, a: local variances, one of each per aging factor.
+
+    paper     mu = theta_mu FF2([h, m])                 sigma = softplus(theta_sigma FF2([h, a]))
+    skip      mu = w . m + theta_mu FF2([h, m])         w starts at 1/J, theta_mu at zero
+    residual  mu = mu_global + (w + FF2([h, m])) . m    m fits z - mu_global: empty, it IS the global forecast
+    direct    mu = w . m                                sigma = softplus(w' . log sqrt(a)), small: about sqrt(a)
+
+A global head on h is needed by `residual`, and by the robust weights of the statistics.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from aru.distributions import Distribution, Params
+from aru.settings import Settings
+
+SPREAD_PRIOR = 0.1  # ss of one pseudo-observation, so that the local spread of an empty state is moderate
+
+
+class Local(NamedTuple):
+    """Local predictions of the rows after each origin."""
+
+    m: Float[Tensor, "batch window lead J"]
+    a: Float[Tensor, "batch window J"]
+    sn: Float[Tensor, "batch window J"]  # how many observations stand behind them
+
+
+class Joint(nn.Module):
+    """From h and local predictions to the parameters of the output distribution."""
+
+    def __init__(self, settings: Settings, family: Distribution) -> None:
+        super().__init__()
+        dim, J = settings.network_size.hidden[-1], len(settings.alphas)
+        self.integration = settings.integration
+        self.use_variance = settings.local_variance
+        self.family = family
+        residual, direct = settings.integration == "residual", settings.integration == "direct"
+        self.global_head = nn.Linear(dim, 2) if settings.robust or residual else None
+        self.global_share = settings.global_loss
+        if settings.integration != "paper":
+            self.mix = nn.Parameter(torch.full((J,), 1 / J))
+        if direct:
+            self.out_sigma = nn.Linear(J, 1)
+            nn.init.constant_(self.out_sigma.weight, 1 / J)
+            nn.init.zeros_(self.out_sigma.bias)
+            return
+        self.ff_mu = _two_layers(dim + J, dim)
+        self.ff_sigma = _two_layers(dim + J, dim)
+        self.out_mu = nn.Linear(dim, J if residual else 1)
+        self.out_sigma = nn.Linear(dim, 1)
+        if settings.integration != "paper":
+            _zero(self.out_mu)
+        if residual:
+            _zero(self.out_sigma)
+
+    def prior(self, h: Tensor) -> Tensor | None:
+        """The global head's two outputs, where there is one."""
+        return None if self.global_head is None else self.global_head(h)
+
+    def global_params(self, prior: Float[Tensor, "*shape 2"]) -> Params:
+        """The global forecast."""
+        mu, raw = prior.unbind(-1)
+        return self.family.params(mu, raw)
+
+    def second_forecast(self, h: Tensor) -> Params | None:
+        """The global forecast to train beside the final one. Its loss shapes the network as far as the setting says."""
+        if self.global_head is None:
+            return None
+        return self.global_params(self.global_head(h.detach() + self.global_share * (h - h.detach())))
+
+    def forward(self, h: Float[Tensor, "batch window lead dim"], local: Local, prior: Tensor | None) -> Params:
+        """Parameters of the forecast of every lead; `prior` as given by the method of that name."""
+        m, sn = local.m, local.sn.to(h.dtype)
+        # Local standard deviation with one pseudo-observation: defined for an empty state, tame for a young one.
+        spread = ((local.a * sn + SPREAD_PRIOR) / (sn + 1)).sqrt().clamp(0.01, 10.0)
+        if not self.use_variance:
+            spread = torch.zeros_like(spread)
+        spread = spread.unsqueeze(2).expand_as(m)
+        if self.integration == "direct":
+            raw = self.out_sigma(spread.log() if self.use_variance else spread).squeeze(-1)
+            return self.family.params(m @ self.mix, raw)
+        mu = self.out_mu(self.ff_mu(torch.cat([h, m], -1)))
+        raw = self.out_sigma(self.ff_sigma(torch.cat([h, spread], -1))).squeeze(-1)
+        if self.integration == "residual":
+            assert prior is not None
+            prior_mu, prior_raw = prior.unbind(-1)
+            known = (sn / (sn + 1)).mean(-1).unsqueeze(-1)
+            return self.family.params(prior_mu + ((self.mix + mu) * m).sum(-1), prior_raw + known * raw)
+        mu = mu.squeeze(-1)
+        return self.family.params(mu + m @ self.mix if self.integration == "skip" else mu, raw)
+
+
+def _two_layers(inputs: int, width: int) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(inputs, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU())
+
+
+def _zero(layer: nn.Linear) -> None:
+    nn.init.zeros_(layer.weight)
+    nn.init.zeros_(layer.bias)

@@ -1,0 +1,95 @@
+"""ARU's network without statistics: where theta comes from instead.
+
+    generated   theta_o = W g_o       from the encoder's summary at the origin: a linear model of each window
+    control     theta                 one for all series: as many weights as ARU, nothing local
+
+m = theta [h, 1] and a spread a from the same source join the network exactly as ARU's do.
+"""
+
+from __future__ import annotations
+
+import abc
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.functional import pad, softplus
+
+from aru.models.base import Empty, Losses, Model, Output, sum_losses
+from aru.models.joint import Joint, Local
+from aru.models.network import Network
+from aru.schema import Schema
+from aru.settings import Settings
+from aru.windows import Block, Grid
+
+
+class Stateless(Model):
+    """Local predictions without local state: frozen between trainings."""
+
+    adapts = False
+    network: Network
+
+    def __init__(self, settings: Settings, schema: Schema) -> None:
+        super().__init__(settings, schema)
+        self.shape = (len(settings.alphas), settings.network_size.hidden[-1] + 2)  # theta, and the log of a
+        self.joint = Joint(settings, self.family)
+
+    @abc.abstractmethod
+    def parameters_at(self, g: Float[Tensor, "batch window units"]) -> Float[Tensor, "batch window J outputs"]:
+        """theta and one number for the spread, at each origin."""
+
+    def init_state(self, n: int) -> Empty:
+        """Nothing but the context is kept."""
+        return Empty()
+
+    def losses(self, block: Block, grid: Grid, scored: slice = slice(None)) -> Losses:
+        """Likelihood of every window, and of the global head's forecast where there is one."""
+        net = self.network
+        h, local, scale = self._run(block, grid)
+        targets = net.targets(block, grid, scale, net.h)
+        loss = self.value_losses(self.joint(h, local, self.joint.prior(h)), targets, scale.unsqueeze(-1))
+        beside = self.joint.second_forecast(h)
+        if beside is not None:
+            loss = loss + self.value_losses(beside, targets, scale.unsqueeze(-1))
+        return sum_losses(loss, targets.observed, scored)
+
+    def forecast(self, state: Empty, block: Block) -> Output:
+        """The global forecast."""
+        h, local, scale = self._run(block, Grid(0, 1, 1))
+        params = self.joint(h, local, self.joint.prior(h))
+        return Output(self.predictive(params, scale), torch.zeros(len(h), dtype=torch.bool, device=h.device))
+
+    def _run(self, block: Block, grid: Grid) -> tuple[Tensor, Local, Tensor]:
+        x = self.network.inputs(block)
+        origins = self.network.origins(block, x, grid)
+        h, _ = self.network.decode(block, x, grid, origins, self.network.h)
+        local = self.parameters_at(origins.g)
+        theta, a = local[..., :-1], softplus(local[..., -1])
+        m = pad(h, (0, 1), value=1.0) @ theta.mT
+        return h, Local(m, a, torch.ones_like(a)), origins.scale
+
+
+class Generated(Stateless):
+    """theta from the encoder's summary of the context."""
+
+    def __init__(self, settings: Settings, schema: Schema) -> None:
+        super().__init__(settings, schema)
+        J, outputs = self.shape
+        self.generator = nn.Linear(self.network.encoder.units, J * outputs)
+
+    def parameters_at(self, g: Float[Tensor, "batch window units"]) -> Float[Tensor, "batch window J outputs"]:
+        """W g, cut into J thetas."""
+        return self.generator(g).unflatten(-1, self.shape)  # type: ignore[no-any-return]
+
+
+class Control(Stateless):
+    """theta common to all series and origins."""
+
+    def __init__(self, settings: Settings, schema: Schema) -> None:
+        super().__init__(settings, schema)
+        J, outputs = self.shape
+        self.theta = nn.Parameter(torch.empty(J, outputs).uniform_(-1, 1) / outputs**0.5)
+
+    def parameters_at(self, g: Float[Tensor, "batch window units"]) -> Float[Tensor, "batch window J outputs"]:
+        """The same everywhere."""
+        return self.theta.expand(*g.shape[:2], -1, -1)
