@@ -245,7 +245,7 @@ def models(as_json: options.Json = False, debug: options.Debug = False) -> None:
         for name, m in MODELS.items():
             table.add_row(Text(name), "yes" if m.adapts else "no", Text(m.about), Text(m.cost), Text(m.reference))
         show.show(table)
-        show.say("Choose one with: aru fit DATA MODEL --model NAME")
+        show.say("Choose one with: aru fit DATA MODEL --model NAME. The baseline adapts with --set finetune_steps=N.")
 
 
 def _load(folder: Path, accelerator: str) -> Forecaster:

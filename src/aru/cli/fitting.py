@@ -115,7 +115,7 @@ def fit(
             "--integration",
             "NAME",
             MODEL,
-            "How local predictions join the network: skip, residual or paper.",
+            "How local predictions join the network: residual, skip, paper or direct.",
             Settings.integration,
         ),
     ] = None,

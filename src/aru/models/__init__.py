@@ -23,8 +23,8 @@ class Method(NamedTuple):
 
     model: type[Model]
     about: str
-    cost: str
-    reference: str
+    cost: str  # of a forecast, or of an observation and a forecast where it adapts
+    reference: str  # first author and year; docs/methods.md has the titles
     fixed: Mapping[str, Any] = MappingProxyType({})  # settings that the name stands for
 
     @property
@@ -33,42 +33,15 @@ class Method(NamedTuple):
         return self.model.adapts
 
 
-_PAPER = "Deshpande and Sarawagi 2019"
+# One line each on a terminal of 80 columns.
 MODELS: Mapping[str, Method] = MappingProxyType(
     {
-        "aru": Method(
-            ARU,
-            "Global network beside a linear model of each series, refitted in closed form at every observation.",
-            "one small solve per observation",
-            _PAPER,
-        ),
-        "aru-direct": Method(
-            ARU, "ARU whose local prediction is the forecast.", "as aru", _PAPER, {"integration": "direct"}
-        ),
-        "aru-generated": Method(
-            Generated,
-            "ARU's network with local parameters generated from the encoder's state instead of fitted.",
-            "a network pass per forecast",
-            "Rangapuram et al. 2018, as in the ARU paper's synthetic experiment",
-        ),
-        "aru-control": Method(
-            Control,
-            "ARU's network with as many weights and no local state: one theta for all series.",
-            "a network pass per forecast",
-            "this package",
-        ),
-        "baseline": Method(
-            Baseline,
-            "Global encoder-decoder, frozen between trainings; with finetune_steps, gradient steps for each series.",
-            "a network pass per forecast; finetune_steps gradients per observation",
-            _PAPER,
-        ),
-        "deepar": Method(
-            DeepAR,
-            "Autoregressive RNN that forecasts by sampling paths.",
-            "paths times h RNN steps per forecast",
-            "Salinas et al. 2020",
-        ),
+        "aru": Method(ARU, "Global network and a local fit.", "a small solve", "Deshpande 2019"),
+        "aru-direct": Method(ARU, "The local fit alone.", "a small solve", "Deshpande 2019", {"integration": "direct"}),
+        "aru-generated": Method(Generated, "Local fit from the encoder.", "a network pass", "Deshpande 2019"),
+        "aru-control": Method(Control, "ARU's weights, nothing local.", "a network pass", "none: a control"),
+        "baseline": Method(Baseline, "Global encoder-decoder.", "a network pass", "Deshpande 2019"),
+        "deepar": Method(DeepAR, "Autoregressive, sampled paths.", "200 paths", "Salinas 2020"),
     }
 )
 
