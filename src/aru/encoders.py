@@ -1,32 +1,168 @@
-"""Encoder RNNs: a context window in, its summary g out. All share one signature."""
+"""Encoder RNNs: a context window in, its summary g out. All share one signature.
+
+    lstm, gru   gated, as in torch
+    sru         statistical recurrent unit: moving averages of statistics, at several rates
+    fru         Fourier recurrent unit: sums of statistics, weighted by waves of several frequencies
+
+`units` is the width of the output and of everything inside. A row that does not exist is one more row, marked by its
+mask channel: the recurrences have no masks of their own.
+"""
 
 from __future__ import annotations
 
+import abc
+import functools
 import math
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+ALPHAS = (0.0, 0.25, 0.5, 0.9, 0.99)  # rates of the SRU's moving averages, as in its paper
+FREQUENCIES = 5  # of the FRU: zero, and four from LOWEST up, evenly spaced on a log scale
+LOWEST = 0.25  # waves per context
+
+
+class Layer(nn.Module, abc.ABC):
+    """One layer of an RNN."""
+
+    @abc.abstractmethod
+    def forward(self, x: Float[Tensor, "batch time features"]) -> Float[Tensor, "batch time units"]:
+        """Outputs at every step."""
+
+    @abc.abstractmethod
+    def last(self, x: Float[Tensor, "batch time features"]) -> Float[Tensor, "batch units"]:
+        """Output at the last step alone."""
+
+
+class Gated(Layer):
+    """torch's LSTM or GRU."""
+
+    def __init__(self, kind: type[nn.LSTM] | type[nn.GRU], input_size: int, units: int) -> None:
+        super().__init__()
+        self.rnn = kind(input_size, units, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Outputs at every step."""
+        outputs: Tensor = self.rnn(x)[0]
+        return outputs
+
+    def last(self, x: Tensor) -> Tensor:
+        """Output at the last step."""
+        return self.forward(x)[:, -1]
+
+
+class Ungated(Layer):
+    """A state of several summaries of the statistics of all steps so far, and o_t = relu(W_o state_t + b_o)."""
+
+    def __init__(self, input_size: int, units: int, summaries: int) -> None:
+        super().__init__()
+        self.shape = (summaries, units)
+        self.from_x = nn.Linear(input_size, units)
+        self.out = nn.Linear(summaries * units, units)
+
+    @abc.abstractmethod
+    def states(self, x: Tensor) -> Iterator[Tensor]:
+        """The state after each step, flattened: (batch, summaries * units)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Outputs at every step."""
+        return torch.relu(self.out(torch.stack(list(self.states(x)), 1)))
+
+    def last(self, x: Tensor) -> Tensor:
+        """Output at the last step: none of the others is computed."""
+        for state in self.states(x):
+            last = state
+        return torch.relu(self.out(last))
+
+
+class SRU(Ungated):
+    """Statistical recurrent unit (Oliva, Poczos and Schneider, ICML 2017).
+
+        r_t          = relu(W_r mu_{t-1} + b_r)
+        phi_t        = relu(W_phi r_t + W_x x_t + b_phi)
+        mu_t^(alpha) = alpha mu_{t-1}^(alpha) + (1 - alpha) phi_t       for alpha in ALPHAS
+        o_t          = relu(W_o mu_t + b_o)
+
+    The equations and rates are the paper's; its widths of r and phi are tuned by task, here both are `units`.
+    """
+
+    def __init__(self, input_size: int, units: int) -> None:
+        super().__init__(input_size, units, len(ALPHAS))
+        self.from_mu = nn.Linear(len(ALPHAS) * units, units)
+        self.from_r = nn.Linear(units, units, bias=False)
+
+    def states(self, x: Tensor) -> Iterator[Tensor]:
+        """mu after each step."""
+        mu = x.new_zeros(len(x), *self.shape)
+        alphas = x.new_tensor(ALPHAS).unsqueeze(-1)
+        for projected in self.from_x(x).unbind(1):
+            r = torch.relu(self.from_mu(mu.flatten(1)))
+            phi = torch.relu(projected + self.from_r(r))
+            mu = torch.lerp(phi.unsqueeze(1), mu, alphas)
+            yield mu.flatten(1)
+
+
+class FRU(Ungated):
+    """Fourier recurrent unit (Zhang, Lin, Song and Dhillon, ICML 2018).
+
+        h_t     = relu(W u_{t-1} + U x_t + b)
+        u_t^(f) = u_{t-1}^(f) + cos(2 pi f t / T + theta_f) h_t / T     for a few frequencies f, T steps in all
+        o_t     = relu(W_o u_t + b_o)
+
+    theta is learned, the frequencies are fixed: 0, and from a quarter of a wave per context up to one wave in three
+    steps, as in several of the authors' experiments. Of their code's ways beyond the equations, the relu of the output is
+    kept. Not kept are a layer between u and h, which saves weights where u is wide, and that the summary of frequency 0
+    forgets all but the latest h.
+    """
+
+    def __init__(self, input_size: int, units: int) -> None:
+        super().__init__(input_size, units, FREQUENCIES)
+        self.from_u = nn.Linear(FREQUENCIES * units, units, bias=False)
+        self.theta = nn.Parameter(0.2 * math.pi * torch.randn(FREQUENCIES))
+
+    def states(self, x: Tensor) -> Iterator[Tensor]:
+        """u after each step."""
+        u = x.new_zeros(len(x), *self.shape)
+        for wave, projected in zip(self._waves(x.shape[1]), self.from_x(x).unbind(1), strict=True):
+            h = torch.relu(projected + self.from_u(u.flatten(1)))
+            u = torch.addcmul(u, wave, h.unsqueeze(1))
+            yield u.flatten(1)
+
+    def _waves(self, steps: int) -> Float[Tensor, "time frequency 1"]:
+        """cos(2 pi f t / T + theta) / T."""
+        t = torch.arange(1, steps + 1, dtype=self.theta.dtype, device=self.theta.device) / steps
+        f = LOWEST * (steps / 3 / LOWEST) ** torch.linspace(0, 1, FREQUENCIES - 1, dtype=t.dtype, device=t.device)
+        f = nn.functional.pad(f, (1, 0))
+        return (torch.cos(2 * math.pi * torch.outer(t, f) + self.theta) / steps).unsqueeze(-1)
+
+
+LAYERS: Mapping[str, Callable[[int, int], Layer]] = MappingProxyType(
+    {"lstm": functools.partial(Gated, nn.LSTM), "gru": functools.partial(Gated, nn.GRU), "sru": SRU, "fru": FRU}
+)
+
 
 class Encoder(nn.Module):
-    """A gated RNN over the context; g is the top layer's output at the origin."""
+    """An RNN over the context; g is the top layer's output at the origin. Dropout applies between layers."""
 
     def __init__(self, kind: str, input_size: int, units: int, layers: int = 1, dropout: float = 0.0) -> None:
         super().__init__()
-        cell = {"lstm": nn.LSTM, "gru": nn.GRU}[kind]
-        self.rnn: nn.RNNBase = cell(
-            input_size, units, num_layers=layers, batch_first=True, dropout=dropout if layers > 1 else 0.0
-        )
+        widths = [input_size, *[units] * (layers - 1)]
+        self.layers = nn.ModuleList(LAYERS[kind](width, units) for width in widths)
+        self.dropout = nn.Dropout(dropout)
         self.units = units
 
     def forward(self, context: Float[Tensor, "batch time features"]) -> Float[Tensor, "batch units"]:
         """Summary of each context window."""
         if context.shape[0] == 0:
             return context.new_zeros(0, self.units)
-        output, _ = self.rnn(context)
-        g: Tensor = output[:, -1]
-        return g
+        *lower, top = self.layers
+        for layer in lower:
+            context = self.dropout(layer(context))
+        assert isinstance(top, Layer)
+        return top.last(context)
 
 
 def embedding_size(values: int) -> int:

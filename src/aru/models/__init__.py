@@ -9,10 +9,11 @@ from aru.errors import ConfigError
 from aru.models.aru import ARU
 from aru.models.base import Model
 from aru.models.baseline import Baseline
+from aru.models.snail import Snail
 from aru.schema import Schema
 from aru.settings import Settings
 
-MODELS: Mapping[str, type[Model]] = MappingProxyType({"aru": ARU, "baseline": Baseline})
+MODELS: Mapping[str, type[Model]] = MappingProxyType({"aru": ARU, "baseline": Baseline, "snail": Snail})
 
 
 def model_class(name: str) -> type[Model]:

@@ -1,0 +1,144 @@
+"""SNAIL: the global network with causal convolutions and attention over the context in place of an RNN.
+
+After Mishra, Rohaninejad, Chen and Abbeel, "A simple neural attentive meta-learner" (ICLR 2018), with the layers of the
+ARU paper's comparison: two convolutions with dilations 2 and 4, each followed by attention. A window is one sequence of
+rows: its context, then its leads, whose values are not known (value 0, mask 0).
+
+    convolution   c_t = tanh(A_0 v_{t-d} + A_1 v_t + a) * sigmoid(B_0 v_{t-d} + B_1 v_t + b)      v_t <- [v_t, c_t]
+    attention     r_t = sum_{j <= t} softmax_j(q_t . k_j / sqrt(d_k)) value_j                     v_t <- [v_t, r_t]
+    decoder       h_k = FF([c, r of both layers at lead k, x_{o+k}])        FF as in the baseline
+
+with q, k and value affine in v. Rows before the first value of a context are padding: nobody but they themselves reads
+them. Widths: d_k and the number of filters are a quarter of the RNN units of the same `size`, the width of values is
+half of them; with inputs wider than the RNN that is about the number of weights of the baseline.
+
+Settings that matter: `input_size` (the context: all that SNAIL knows of a series), `size`, `dropout` (in the decoder)
+and whatever concerns data, distribution and training. `encoder`, `encoder_layers`, `decoder_rnn` and all settings of
+the cell, from `alphas` to `stop_gradient`, `robust` and `global_loss`, are ignored.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from aru.distributions import Params
+from aru.models.base import Stateless
+from aru.models.network import Decoder, Inputs
+from aru.schema import Schema
+from aru.settings import Settings
+from aru.windows import Block, Grid, leads, scales
+
+DILATIONS = (2, 4)
+
+
+class Convolution(nn.Module):
+    """A gated causal convolution of two taps, t - dilation and t. Its filters join the row."""
+
+    def __init__(self, width: int, filters: int, dilation: int) -> None:
+        super().__init__()
+        self.dilation = dilation
+        self.now = nn.Linear(width, 2 * filters)
+        self.before = nn.Linear(width, 2 * filters, bias=False)
+
+    def forward(self, rows: Float[Tensor, "batch row width"]) -> Float[Tensor, "batch row wider"]:
+        """Rows before the first count as zero."""
+        before = nn.functional.pad(self.before(rows), (0, 0, self.dilation, 0))[:, : rows.shape[1]]
+        filtered, gate = (self.now(rows) + before).chunk(2, -1)
+        return torch.cat([rows, filtered.tanh() * gate.sigmoid()], -1)
+
+
+class Attention(nn.Module):
+    """Each row reads those that it may. What it has read joins the row."""
+
+    def __init__(self, width: int, keys: int, values: int) -> None:
+        super().__init__()
+        self.query, self.key = nn.Linear(width, keys), nn.Linear(width, keys)
+        self.value = nn.Linear(width, values)
+
+    def forward(
+        self, rows: Float[Tensor, "batch row width"], readable: Bool[Tensor, "batch reader row"]
+    ) -> Float[Tensor, "batch reader wider"]:
+        """Of the last rows, as many as there are readers."""
+        readers = rows[:, -readable.shape[1] :]
+        logits = self.query(readers) @ self.key(rows).mT / math.sqrt(self.key.out_features)
+        weights = logits.masked_fill(~readable, -math.inf).softmax(-1)
+        return torch.cat([readers, weights @ self.value(rows)], -1)
+
+
+def readable_rows(padding: Bool[Tensor, "batch row"]) -> Bool[Tensor, "batch reader row"]:
+    """Which rows each row may read: none after it, no padding; itself in any case, so that there is always one."""
+    n = padding.shape[1]
+    earlier = torch.ones(n, n, dtype=torch.bool, device=padding.device).tril()
+    itself = torch.eye(n, dtype=torch.bool, device=padding.device)
+    return earlier & ~padding.unsqueeze(1) | itself
+
+
+class SnailNetwork(Inputs):
+    """Inputs, convolutions and attention over context and leads, the baseline's decoder."""
+
+    def __init__(self, settings: Settings, schema: Schema) -> None:
+        super().__init__(settings, schema)
+        size = settings.network_size
+        filters = keys = max(size.rnn // 4, 1)
+        values = max(size.rnn // 2, 1)
+        width = self.context_width
+        self.convolutions, self.attentions = nn.ModuleList(), nn.ModuleList()
+        for dilation in DILATIONS:
+            self.convolutions.append(Convolution(width, filters, dilation))
+            self.attentions.append(Attention(width + filters, keys, values))
+            width += filters + values
+        self.decoder = Decoder(
+            self.x_width, self.lag_width, width - self.context_width, size.hidden, settings.dropout, rnn=False
+        )
+
+    def decode(
+        self, block: Block, grid: Grid
+    ) -> tuple[Float[Tensor, "batch window lead dim"], Float[Tensor, "batch window"]]:
+        """h of every lead after every origin, and the scales at the origins."""
+        scale, _ = scales(block, grid, self.scaling)
+        x = self.inputs(block)
+        lag = self.future_lags(block, grid, scale, self.h)
+        context = self.contexts(block, x, grid, scale)
+        future = self._future(leads(x, grid, self.input_size, self.h), lag)
+        rows = self.read(torch.cat([context, future], 2).flatten(0, 1)).unflatten(0, scale.shape)
+        projected = leads(self.decoder.project(x), grid, self.input_size, self.h)
+        h, _ = self.decoder(rows[..., self.context_width :], projected, lag, None)
+        return h, scale
+
+    def _future(self, x: Tensor, lag: Tensor) -> Tensor:
+        """Rows of leads, laid out like those of contexts: values and historic covariates are not known."""
+        hist = self.context_width - 2 - self.x_width - self.lag_width
+        value_and_mask = x.new_zeros(*x.shape[:-1], 2)
+        return torch.cat([value_and_mask, x, x.new_zeros(*x.shape[:-1], hist), lag], -1)
+
+    def read(self, rows: Float[Tensor, "window row width"]) -> Float[Tensor, "window lead wider"]:
+        """The rows of leads with what both convolutions and both attentions add to them."""
+        observed = rows[..., 1]
+        padding = observed.cumsum(1) == 0
+        padding[:, -self.h :] = False
+        readable = readable_rows(padding)
+        for convolution, attention in zip(self.convolutions, self.attentions, strict=True):
+            last = attention is self.attentions[-1]
+            rows = attention(convolution(rows), readable[:, -self.h :] if last else readable)
+        return rows
+
+
+class Snail(Stateless):
+    """Attention over a longer context: it adapts to a series by what it reads there, never by a state."""
+
+    network_class = SnailNetwork
+    network: SnailNetwork
+
+    def __init__(self, settings: Settings, schema: Schema) -> None:
+        super().__init__(settings, schema)
+        self.head = nn.Linear(settings.network_size.hidden[-1], 2)
+
+    def params(self, block: Block, grid: Grid) -> tuple[Params, Tensor]:
+        """As in the baseline."""
+        h, scale = self.network.decode(block, grid)
+        mu, raw = self.head(h).unbind(-1)
+        return self.family.params(mu, raw), scale
