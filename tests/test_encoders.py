@@ -67,7 +67,7 @@ def sru(layer: nn.Module, x: Tensor) -> list[Tensor]:
 
 
 def fru(layer: nn.Module, x: Tensor) -> list[Tensor]:
-    """Zhang, Lin, Song and Dhillon (2018): h, then a sum weighted by a wave for each frequency."""
+    """Zhang, Lin, Song and Dhillon (2018): h, then its sums weighted by waves; for frequency 0 the latest h alone."""
     T = len(x)
     frequencies = [0.0, *(0.25 * (T / 3 / 0.25) ** (i / 3) for i in range(4))]
     u = [torch.zeros(len(layer.from_x.bias), dtype=x.dtype) for _ in frequencies]
@@ -75,7 +75,7 @@ def fru(layer: nn.Module, x: Tensor) -> list[Tensor]:
     for t, x_t in enumerate(x, start=1):
         h = torch.relu(layer.from_u.weight @ torch.cat(u) + layer.from_x.weight @ x_t + layer.from_x.bias)
         u = [
-            u_f + torch.cos(2 * math.pi * f * t / T + theta) * h / T
+            (u_f if f else 0 * u_f) + torch.cos(2 * math.pi * f * t / T + theta) * h / T
             for u_f, f, theta in zip(u, frequencies, layer.theta, strict=True)
         ]
         out.append(torch.relu(layer.out.weight @ torch.cat(u) + layer.out.bias))

@@ -100,7 +100,7 @@ class SRU(Ungated):
         alphas = x.new_tensor(ALPHAS).unsqueeze(-1)
         for projected in self.from_x(x).unbind(1):
             r = torch.relu(self.from_mu(mu.flatten(1)))
-            phi = torch.relu(projected + self.from_r(r))
+            phi = torch.relu(torch.addmm(projected, r, self.from_r.weight.mT))
             mu = torch.lerp(phi.unsqueeze(1), mu, alphas)
             yield mu.flatten(1)
 
@@ -110,12 +110,13 @@ class FRU(Ungated):
 
         h_t     = relu(W u_{t-1} + U x_t + b)
         u_t^(f) = u_{t-1}^(f) + cos(2 pi f t / T + theta_f) h_t / T     for a few frequencies f, T steps in all
+        u_t^(0) =               cos(theta_0) h_t / T
         o_t     = relu(W_o u_t + b_o)
 
     theta is learned, the frequencies are fixed: 0, and from a quarter of a wave per context up to one wave in three
-    steps, as in several of the authors' experiments. Of their code's ways beyond the equations, the relu of the output is
-    kept. Not kept are a layer between u and h, which saves weights where u is wide, and that the summary of frequency 0
-    forgets all but the latest h.
+    steps, as in several of the authors' experiments. Beyond the paper's equations, but as in its authors' code, the
+    summary of frequency 0 holds the latest h alone, and the output passes a relu. Unlike there, no layer narrows u on
+    its way to h: at these widths it would save nothing.
     """
 
     def __init__(self, input_size: int, units: int) -> None:
@@ -126,9 +127,10 @@ class FRU(Ungated):
     def states(self, x: Tensor) -> Iterator[Tensor]:
         """u after each step."""
         u = x.new_zeros(len(x), *self.shape)
+        kept = nn.functional.pad(x.new_ones(FREQUENCIES - 1, 1), (0, 0, 1, 0))  # nothing of frequency 0
         for wave, projected in zip(self._waves(x.shape[1]), self.from_x(x).unbind(1), strict=True):
-            h = torch.relu(projected + self.from_u(u.flatten(1)))
-            u = torch.addcmul(u, wave, h.unsqueeze(1))
+            h = torch.relu(torch.addmm(projected, u.flatten(1), self.from_u.weight.mT))
+            u = torch.addcmul(kept * u, wave, h.unsqueeze(1))
             yield u.flatten(1)
 
     def _waves(self, steps: int) -> Float[Tensor, "time frequency 1"]:

@@ -2,15 +2,18 @@
 
 After Mishra, Rohaninejad, Chen and Abbeel, "A simple neural attentive meta-learner" (ICLR 2018), with the layers of the
 ARU paper's comparison: two convolutions with dilations 2 and 4, each followed by attention. A window is one sequence of
-rows: its context, then its leads, whose values are not known (value 0, mask 0).
+rows v: its context, then its leads, whose values are not known (value 0, mask 0).
 
     convolution   c_t = tanh(A_0 v_{t-d} + A_1 v_t + a) * sigmoid(B_0 v_{t-d} + B_1 v_t + b)      v_t <- [v_t, c_t]
     attention     r_t = sum_{j <= t} softmax_j(q_t . k_j / sqrt(d_k)) value_j                     v_t <- [v_t, r_t]
     decoder       h_k = FF([c, r of both layers at lead k, x_{o+k}])        FF as in the baseline
 
-with q, k and value affine in v. Rows before the first value of a context are padding: nobody but they themselves reads
-them. Widths: d_k and the number of filters are a quarter of the RNN units of the same `size`, the width of values is
-half of them; with inputs wider than the RNN that is about the number of weights of the baseline.
+with q, k and value affine in v. Rows before the first value of a context are padding, which attention does not read.
+Every row holds its time since the origin: the convolutions reach back six rows and attention has no order of its own.
+
+Widths: d_k and the number of filters are a quarter of the RNN units of the same `size`, the width of values is half of
+them (4, 4 and 8 at medium size, as in the code of the ARU paper's authors). With rows of width D and u units these are
+4 D u + 2 u^2 weights, where the baseline's LSTM has 4 D u + 4 u^2.
 
 Settings that matter: `input_size` (the context: all that SNAIL knows of a series), `size`, `dropout` (in the decoder)
 and whatever concerns data, distribution and training. `encoder`, `encoder_layers`, `decoder_rnn` and all settings of
@@ -85,14 +88,14 @@ class SnailNetwork(Inputs):
         size = settings.network_size
         filters = keys = max(size.rnn // 4, 1)
         values = max(size.rnn // 2, 1)
-        width = self.context_width
+        width = self.row_width = self.context_width + 1
         self.convolutions, self.attentions = nn.ModuleList(), nn.ModuleList()
         for dilation in DILATIONS:
             self.convolutions.append(Convolution(width, filters, dilation))
             self.attentions.append(Attention(width + filters, keys, values))
             width += filters + values
         self.decoder = Decoder(
-            self.x_width, self.lag_width, width - self.context_width, size.hidden, settings.dropout, rnn=False
+            self.x_width, self.lag_width, width - self.row_width, size.hidden, settings.dropout, rnn=False
         )
 
     def decode(
@@ -104,27 +107,31 @@ class SnailNetwork(Inputs):
         lag = self.future_lags(block, grid, scale, self.h)
         context = self.contexts(block, x, grid, scale)
         future = self._future(leads(x, grid, self.input_size, self.h), lag)
-        rows = self.read(torch.cat([context, future], 2).flatten(0, 1)).unflatten(0, scale.shape)
+        rows = self._timed(torch.cat([context, future], 2))
+        read = self.read(rows.flatten(0, 1)).unflatten(0, scale.shape)
         projected = leads(self.decoder.project(x), grid, self.input_size, self.h)
-        h, _ = self.decoder(rows[..., self.context_width :], projected, lag, None)
+        h, _ = self.decoder(read, projected, lag, None)
         return h, scale
 
     def _future(self, x: Tensor, lag: Tensor) -> Tensor:
         """Rows of leads, laid out like those of contexts: values and historic covariates are not known."""
         hist = self.context_width - 2 - self.x_width - self.lag_width
-        value_and_mask = x.new_zeros(*x.shape[:-1], 2)
-        return torch.cat([value_and_mask, x, x.new_zeros(*x.shape[:-1], hist), lag], -1)
+        return torch.cat([x.new_zeros(*x.shape[:-1], 2), x, x.new_zeros(*x.shape[:-1], hist), lag], -1)
 
-    def read(self, rows: Float[Tensor, "window row width"]) -> Float[Tensor, "window lead wider"]:
-        """The rows of leads with what both convolutions and both attentions add to them."""
-        observed = rows[..., 1]
-        padding = observed.cumsum(1) == 0
+    def _timed(self, rows: Tensor) -> Tensor:
+        """Rows with their time since the origin, in units of the context's length."""
+        since = torch.arange(1 - self.input_size, self.h + 1, dtype=rows.dtype, device=rows.device) / self.input_size
+        return torch.cat([rows, since.unsqueeze(-1).expand(*rows.shape[:-1], 1)], -1)
+
+    def read(self, rows: Float[Tensor, "window row width"]) -> Float[Tensor, "window lead features"]:
+        """What both convolutions and both attentions add to the rows of leads."""
+        padding = rows[..., 1].cumsum(1) == 0  # nothing observed yet
         padding[:, -self.h :] = False
         readable = readable_rows(padding)
         for convolution, attention in zip(self.convolutions, self.attentions, strict=True):
-            last = attention is self.attentions[-1]
+            last = attention is self.attentions[-1]  # of its rows only those of leads are needed
             rows = attention(convolution(rows), readable[:, -self.h :] if last else readable)
-        return rows
+        return rows[..., self.row_width :]
 
 
 class Snail(Stateless):
