@@ -53,27 +53,32 @@ def gru(layer: nn.Module, x: Tensor) -> list[Tensor]:
     return out
 
 
+def statistics(layer: nn.Module, summaries: list[Tensor], x_t: Tensor) -> Tensor:
+    """r and phi, alike in the SRU and in the FRU of its authors' code."""
+    r = torch.relu(layer.from_state.weight @ torch.cat(summaries) + layer.from_state.bias)
+    return torch.relu(layer.from_r.weight @ r + layer.from_x.weight @ x_t + layer.from_x.bias)
+
+
 def sru(layer: nn.Module, x: Tensor) -> list[Tensor]:
-    """Oliva, Poczos and Schneider (2017): r, phi, moving averages at five rates, o."""
+    """Oliva, Poczos and Schneider (2017): moving averages at five rates."""
     alphas = (0.0, 0.25, 0.5, 0.9, 0.99)
     mu = [torch.zeros(len(layer.from_x.bias), dtype=x.dtype) for _ in alphas]
     out = []
     for x_t in x:
-        r = torch.relu(layer.from_mu.weight @ torch.cat(mu) + layer.from_mu.bias)
-        phi = torch.relu(layer.from_r.weight @ r + layer.from_x.weight @ x_t + layer.from_x.bias)
+        phi = statistics(layer, mu, x_t)
         mu = [alpha * m + (1 - alpha) * phi for alpha, m in zip(alphas, mu, strict=True)]
         out.append(torch.relu(layer.out.weight @ torch.cat(mu) + layer.out.bias))
     return out
 
 
 def fru(layer: nn.Module, x: Tensor) -> list[Tensor]:
-    """Zhang, Lin, Song and Dhillon (2018): h, then its sums weighted by waves; for frequency 0 the latest h alone."""
+    """Zhang, Lin, Song and Dhillon (2018): sums weighted by waves; for frequency 0 the latest statistics alone."""
     T = len(x)
     frequencies = [0.0, *(0.25 * (T / 3 / 0.25) ** (i / 3) for i in range(4))]
     u = [torch.zeros(len(layer.from_x.bias), dtype=x.dtype) for _ in frequencies]
     out = []
     for t, x_t in enumerate(x, start=1):
-        h = torch.relu(layer.from_u.weight @ torch.cat(u) + layer.from_x.weight @ x_t + layer.from_x.bias)
+        h = statistics(layer, u, x_t)
         u = [
             (u_f if f else 0 * u_f) + torch.cos(2 * math.pi * f * t / T + theta) * h / T
             for u_f, f, theta in zip(u, frequencies, layer.theta, strict=True)
@@ -96,7 +101,7 @@ def in_loops(kind: str, layers: Sequence[nn.Module], x: Tensor) -> Tensor:
     return torch.stack(summaries)
 
 
-def make(kind: str, inputs: int = 3, units: int = 4, layers: int = 1, dropout: float = 0.0) -> Encoder:
+def make(kind: str, inputs: int = 3, units: int = 8, layers: int = 1, dropout: float = 0.0) -> Encoder:
     return Encoder(kind, inputs, units, layers, dropout).double()
 
 
@@ -125,9 +130,9 @@ def test_outputs_and_gradients_are_those_of_the_equations(kind: str, time: int, 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_step_of_a_layer_is_that_of_the_equations(kind: str) -> None:
     """Upper layers read all outputs of the lower ones; the top computes its last output alone."""
-    layer, x = LAYERS[kind](3, 4).double(), contexts()
+    layer, x = LAYERS[kind](3, 8).double(), contexts()
     outputs = layer(x)
-    assert outputs.shape == (5, 9, 4)
+    assert outputs.shape == (5, 9, 8)
     for series, output in zip(x, outputs, strict=True):
         torch.testing.assert_close(output, torch.stack(LOOPS[kind](layer, series)), rtol=1e-9, atol=1e-12)
     torch.testing.assert_close(layer.last(x), outputs[:, -1], rtol=1e-9, atol=1e-12)
@@ -135,7 +140,7 @@ def test_every_step_of_a_layer_is_that_of_the_equations(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_later_row_never_changes_an_earlier_output(kind: str) -> None:
-    layer, x = LAYERS[kind](3, 4).double(), contexts()
+    layer, x = LAYERS[kind](3, 8).double(), contexts()
     for at in (0, 4, 8):
         other = x.detach().clone()
         other[:, at:] += 1
@@ -158,7 +163,7 @@ def test_a_series_is_summarised_alike_alone_and_among_others(kind: str, layers: 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_empty_batch(kind: str, layers: int) -> None:
     g = make(kind, layers=layers)(contexts(batch=0))
-    assert g.shape == (0, 4)
+    assert g.shape == (0, 8)
     assert g.dtype == torch.float64
 
 

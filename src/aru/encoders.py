@@ -55,17 +55,36 @@ class Gated(Layer):
 
 
 class Ungated(Layer):
-    """A state of several summaries of the statistics of all steps so far, and o_t = relu(W_o state_t + b_o)."""
+    """A state s of several summaries of the statistics phi of all steps so far. Subclasses say how phi is summarised.
+
+    r_t   = relu(W_r s_{t-1} + b_r)
+    phi_t = relu(W_phi r_t + W_x x_t + b_phi)
+    s_t   = keep * s_{t-1} + add_t * phi_t          for each summary
+    o_t   = relu(W_o s_t + b_o)
+    """
 
     def __init__(self, input_size: int, units: int, summaries: int) -> None:
         super().__init__()
         self.shape = (summaries, units)
+        narrow = max(units // 2, 1)
         self.from_x = nn.Linear(input_size, units)
+        self.from_state = nn.Linear(summaries * units, narrow)
+        self.from_r = nn.Linear(narrow, units, bias=False)
         self.out = nn.Linear(summaries * units, units)
 
     @abc.abstractmethod
+    def rule(self, steps: int) -> tuple[Float[Tensor, " summary"], Float[Tensor, "time summary"]]:
+        """What is kept of each summary at a step, and how much of phi_t is added to it."""
+
     def states(self, x: Tensor) -> Iterator[Tensor]:
-        """The state after each step, flattened: (batch, summaries * units)."""
+        """s after each step, flattened. Everything that does not depend on the step before is computed at once."""
+        keep, add = (v.unsqueeze(-1) for v in self.rule(x.shape[1]))
+        s = x.new_zeros(len(x), *self.shape)
+        for added, projected in zip(add, self.from_x(x).unbind(1), strict=True):
+            r = torch.relu(self.from_state(s.flatten(1)))
+            phi = torch.relu(torch.addmm(projected, r, self.from_r.weight.mT))
+            s = torch.addcmul(keep * s, added, phi.unsqueeze(1))
+            yield s.flatten(1)
 
     def forward(self, x: Tensor) -> Tensor:
         """Outputs at every step."""
@@ -79,66 +98,45 @@ class Ungated(Layer):
 
 
 class SRU(Ungated):
-    """Statistical recurrent unit (Oliva, Poczos and Schneider, ICML 2017).
+    """Statistical recurrent unit (Oliva, Poczos and Schneider, ICML 2017): moving averages at several rates.
 
-        r_t          = relu(W_r mu_{t-1} + b_r)
-        phi_t        = relu(W_phi r_t + W_x x_t + b_phi)
-        mu_t^(alpha) = alpha mu_{t-1}^(alpha) + (1 - alpha) phi_t       for alpha in ALPHAS
-        o_t          = relu(W_o mu_t + b_o)
+        s_t^(alpha) = alpha s_{t-1}^(alpha) + (1 - alpha) phi_t         for alpha in ALPHAS
 
-    The equations and rates are the paper's; its widths of r and phi are tuned by task, here both are `units`.
+    Equations and rates are the paper's, where s is called mu; its widths are tuned by task.
     """
 
     def __init__(self, input_size: int, units: int) -> None:
         super().__init__(input_size, units, len(ALPHAS))
-        self.from_mu = nn.Linear(len(ALPHAS) * units, units)
-        self.from_r = nn.Linear(units, units, bias=False)
 
-    def states(self, x: Tensor) -> Iterator[Tensor]:
-        """mu after each step."""
-        mu = x.new_zeros(len(x), *self.shape)
-        alphas = x.new_tensor(ALPHAS).unsqueeze(-1)
-        for projected in self.from_x(x).unbind(1):
-            r = torch.relu(self.from_mu(mu.flatten(1)))
-            phi = torch.relu(torch.addmm(projected, r, self.from_r.weight.mT))
-            mu = torch.lerp(phi.unsqueeze(1), mu, alphas)
-            yield mu.flatten(1)
+    def rule(self, steps: int) -> tuple[Tensor, Tensor]:
+        """The same at every step."""
+        alphas = self.from_x.weight.new_tensor(ALPHAS)
+        return alphas, (1 - alphas).expand(steps, -1)
 
 
 class FRU(Ungated):
-    """Fourier recurrent unit (Zhang, Lin, Song and Dhillon, ICML 2018).
+    """Fourier recurrent unit (Zhang, Lin, Song and Dhillon, ICML 2018): sums weighted by waves of several frequencies.
 
-        h_t     = relu(W u_{t-1} + U x_t + b)
-        u_t^(f) = u_{t-1}^(f) + cos(2 pi f t / T + theta_f) h_t / T     for a few frequencies f, T steps in all
-        u_t^(0) =               cos(theta_0) h_t / T
-        o_t     = relu(W_o u_t + b_o)
+        s_t^(f) = s_{t-1}^(f) + cos(2 pi f t / T + theta_f) phi_t / T   for a few frequencies f > 0, T steps in all
+        s_t^(0) =               cos(theta_0) phi_t / T
 
     theta is learned, the frequencies are fixed: 0, and from a quarter of a wave per context up to one wave in three
-    steps, as in several of the authors' experiments. Beyond the paper's equations, but as in its authors' code, the
-    summary of frequency 0 holds the latest h alone, and the output passes a relu. Unlike there, no layer narrows u on
-    its way to h: at these widths it would save nothing.
+    steps, as in several of the authors' experiments. In the paper's equations, where s is called u and phi is h, phi_t
+    reads s_{t-1} by a single product, frequency 0 sums like the others, and the output is linear. The layer r, the
+    exception for frequency 0, which holds the latest phi alone, and the relu are those of the authors' code.
     """
 
     def __init__(self, input_size: int, units: int) -> None:
         super().__init__(input_size, units, FREQUENCIES)
-        self.from_u = nn.Linear(FREQUENCIES * units, units, bias=False)
         self.theta = nn.Parameter(0.2 * math.pi * torch.randn(FREQUENCIES))
 
-    def states(self, x: Tensor) -> Iterator[Tensor]:
-        """u after each step."""
-        u = x.new_zeros(len(x), *self.shape)
-        kept = nn.functional.pad(x.new_ones(FREQUENCIES - 1, 1), (0, 0, 1, 0))  # nothing of frequency 0
-        for wave, projected in zip(self._waves(x.shape[1]), self.from_x(x).unbind(1), strict=True):
-            h = torch.relu(torch.addmm(projected, u.flatten(1), self.from_u.weight.mT))
-            u = torch.addcmul(kept * u, wave, h.unsqueeze(1))
-            yield u.flatten(1)
-
-    def _waves(self, steps: int) -> Float[Tensor, "time frequency 1"]:
-        """cos(2 pi f t / T + theta) / T."""
-        t = torch.arange(1, steps + 1, dtype=self.theta.dtype, device=self.theta.device) / steps
-        f = LOWEST * (steps / 3 / LOWEST) ** torch.linspace(0, 1, FREQUENCIES - 1, dtype=t.dtype, device=t.device)
-        f = nn.functional.pad(f, (1, 0))
-        return (torch.cos(2 * math.pi * torch.outer(t, f) + self.theta) / steps).unsqueeze(-1)
+    def rule(self, steps: int) -> tuple[Tensor, Tensor]:
+        """Waves over the context."""
+        grid = torch.linspace(0, 1, FREQUENCIES - 1, dtype=self.theta.dtype, device=self.theta.device)
+        f = nn.functional.pad(LOWEST * (steps / 3 / LOWEST) ** grid, (1, 0))
+        t = torch.arange(1, steps + 1, dtype=f.dtype, device=f.device)
+        waves = torch.cos(2 * math.pi * torch.outer(t / steps, f) + self.theta)
+        return (f > 0).to(f.dtype), waves / steps
 
 
 LAYERS: Mapping[str, Callable[[int, int], Layer]] = MappingProxyType(

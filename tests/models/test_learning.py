@@ -43,5 +43,4 @@ def test_the_forecast_clearly_beats_the_mean(panel: pd.DataFrame, options: dict[
     error = (merged["y"] - merged[options["model"]]).abs().sum()
     naive = (merged["y"] - merged["unique_id"].map(past.groupby("unique_id")["y"].mean())).abs().sum()
     assert len(merged) == 30 * H
-    print(options, error / merged.y.sum(), naive / merged.y.sum())
     assert error < 0.6 * naive
