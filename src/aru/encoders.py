@@ -4,8 +4,7 @@
     sru         statistical recurrent unit: moving averages of statistics, at several rates
     fru         Fourier recurrent unit: sums of statistics, weighted by waves of several frequencies
 
-`units` is the width of the output and of everything inside. A row that does not exist is one more row, marked by its
-mask channel: the recurrences have no masks of their own.
+A row that does not exist is one more row, marked by its mask channel: the recurrences have no masks of their own.
 """
 
 from __future__ import annotations
@@ -57,10 +56,13 @@ class Gated(Layer):
 class Ungated(Layer):
     """A state s of several summaries of the statistics phi of all steps so far. Subclasses say how phi is summarised.
 
-    r_t   = relu(W_r s_{t-1} + b_r)
-    phi_t = relu(W_phi r_t + W_x x_t + b_phi)
-    s_t   = keep * s_{t-1} + add_t * phi_t          for each summary
-    o_t   = relu(W_o s_t + b_o)
+        r_t   = relu(W_r s_{t-1} + b_r)
+        phi_t = relu(W_phi r_t + W_x x_t + b_phi)
+        s_t   = keep * s_{t-1} + add_t * phi_t          for each summary
+        o_t   = relu(W_o s_t + b_o)
+
+    s starts at zero. phi and o have `units` numbers, r has half as many: about the weights of an LSTM at the ARU
+    paper's small and medium sizes.
     """
 
     def __init__(self, input_size: int, units: int, summaries: int) -> None:
@@ -105,12 +107,15 @@ class SRU(Ungated):
     Equations and rates are the paper's, where s is called mu; its widths are tuned by task.
     """
 
+    alphas: Tensor
+
     def __init__(self, input_size: int, units: int) -> None:
         super().__init__(input_size, units, len(ALPHAS))
+        self.register_buffer("alphas", torch.tensor(ALPHAS, dtype=torch.float64), persistent=False)
 
     def rule(self, steps: int) -> tuple[Tensor, Tensor]:
         """The same at every step."""
-        alphas = self.from_x.weight.new_tensor(ALPHAS)
+        alphas = self.alphas.to(self.from_x.weight.dtype)
         return alphas, (1 - alphas).expand(steps, -1)
 
 

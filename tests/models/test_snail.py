@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from aru import Forecaster
-from aru.models.snail import Attention, Convolution, Snail, SnailNetwork, readable_rows
+from aru.models.snail import Attention, Convolution, Snail, SnailNetwork, barred_rows
 
 H, E = 4, 12
 
@@ -85,7 +85,7 @@ def test_the_convolutions_reach_back_six_rows() -> None:
 def test_which_rows_may_be_read() -> None:
     """Four rows, of which the first two of the first window are padding."""
     padding = torch.tensor([[True, True, False, False], [False] * 4])
-    readable = readable_rows(padding)
+    readable = ~barred_rows(padding)
     assert readable[0].int().tolist() == [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 1, 1]]
     assert torch.equal(readable[1], torch.ones(4, 4).tril().bool())
 
@@ -103,7 +103,7 @@ def test_attention_is_its_equation(readers: int) -> None:
             value = sum(size * layer.value(rows[series, j]) for size, j in zip(sizes, read, strict=True)) / sum(sizes)
             expected.append(torch.cat([rows[series, t], value]))
     loop = torch.stack(expected).reshape(2, readers, 8)
-    out = layer(rows, readable_rows(padding)[:, -readers:])
+    out = layer(rows, barred_rows(padding)[:, -readers:])
     torch.testing.assert_close(out, loop)
     weight, wanted = torch.randn_like(out), [rows, *layer.parameters()]
     gradients = (torch.autograd.grad((v * weight).sum(), wanted) for v in (out, loop))
@@ -128,12 +128,12 @@ def test_a_later_row_never_changes_an_earlier_output(network: SnailNetwork, firs
 def test_a_later_row_never_changes_an_earlier_one_within_a_layer() -> None:
     rows = rows_like(3, 9, 4)
     convolution, attention = Convolution(4, 2, 2).double(), Attention(4, 2, 3).double()
-    readable = readable_rows(torch.zeros(3, 9, dtype=torch.bool))
+    barred = barred_rows(torch.zeros(3, 9, dtype=torch.bool))
     for at in (1, 5, 8):
         other = rows.detach().clone()
         other[:, at:] += 1
         assert torch.equal(convolution(rows)[:, :at], convolution(other)[:, :at])
-        assert torch.equal(attention(rows, readable)[:, :at], attention(other, readable)[:, :at])
+        assert torch.equal(attention(rows, barred)[:, :at], attention(other, barred)[:, :at])
 
 
 def test_every_lead_reads_the_whole_context(network: SnailNetwork) -> None:

@@ -63,21 +63,22 @@ class Attention(nn.Module):
         self.value = nn.Linear(width, values)
 
     def forward(
-        self, rows: Float[Tensor, "batch row width"], readable: Bool[Tensor, "batch reader row"]
+        self, rows: Float[Tensor, "batch row width"], barred: Bool[Tensor, "batch reader row"]
     ) -> Float[Tensor, "batch reader wider"]:
         """Of the last rows, as many as there are readers."""
-        readers = rows[:, -readable.shape[1] :]
-        logits = self.query(readers) @ self.key(rows).mT / math.sqrt(self.key.out_features)
-        weights = logits.masked_fill(~readable, -math.inf).softmax(-1)
+        readers = rows[:, -barred.shape[1] :]
+        query = self.query(readers) / math.sqrt(self.query.out_features)
+        logits = query @ self.key(rows).mT
+        weights = logits.masked_fill_(barred, -math.inf).softmax(-1)
         return torch.cat([readers, weights @ self.value(rows)], -1)
 
 
-def readable_rows(padding: Bool[Tensor, "batch row"]) -> Bool[Tensor, "batch reader row"]:
-    """Which rows each row may read: none after it, no padding; itself in any case, so that there is always one."""
+def barred_rows(padding: Bool[Tensor, "batch row"]) -> Bool[Tensor, "batch reader row"]:
+    """Which rows each row must not read: those after it, and padding; never itself, so that there is one to read."""
     n = padding.shape[1]
-    earlier = torch.ones(n, n, dtype=torch.bool, device=padding.device).tril()
-    itself = torch.eye(n, dtype=torch.bool, device=padding.device)
-    return earlier & ~padding.unsqueeze(1) | itself
+    later = torch.ones(n, n, dtype=torch.bool, device=padding.device).triu(1)
+    others = ~torch.eye(n, dtype=torch.bool, device=padding.device)
+    return later | padding.unsqueeze(1) & others
 
 
 class SnailNetwork(Inputs):
@@ -127,15 +128,15 @@ class SnailNetwork(Inputs):
         """What both convolutions and both attentions add to the rows of leads."""
         padding = rows[..., 1].cumsum(1) == 0  # nothing observed yet
         padding[:, -self.h :] = False
-        readable = readable_rows(padding)
+        barred = barred_rows(padding)
         for convolution, attention in zip(self.convolutions, self.attentions, strict=True):
             last = attention is self.attentions[-1]  # of its rows only those of leads are needed
-            rows = attention(convolution(rows), readable[:, -self.h :] if last else readable)
+            rows = attention(convolution(rows), barred[:, -self.h :] if last else barred)
         return rows[..., self.row_width :]
 
 
 class Snail(Stateless):
-    """Attention over a longer context: it adapts to a series by what it reads there, never by a state."""
+    """Causal convolutions and attention over the context, which new observations move on."""
 
     network_class = SnailNetwork
     network: SnailNetwork
