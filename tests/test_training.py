@@ -134,7 +134,7 @@ class Naive:
             known = torch.tensor([value, float(inside and self.seen[t])])
             context.append(torch.cat([known, self.x[t] if inside else none]))
         net = self.model.network
-        g = net.encoder.rnn(torch.stack(context)[None])[0][0, -1]
+        g = net.encoder(torch.stack(context)[None])[0]
         decoder = net.decoder
         first = decoder.widths[0]
         out = []

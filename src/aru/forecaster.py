@@ -52,13 +52,13 @@ class Forecaster:
     Args:
         h: Forecast horizon in steps.
         freq: Pandas offset alias, or an integer for integer `ds`; None: rows are consecutive whatever their dates.
-        input_size: Rows of context the encoder reads; None: the horizon, or one season where that is longer.
+        input_size: Rows of context that a forecast reads; None: the horizon, or one season where that is longer.
         model: "aru", "baseline" (the same network without adaptation), or another method that `aru models` lists.
         futr_exog_list: Columns known in advance. Numbers are rescaled; category, string and bool columns are embedded.
         hist_exog_list: Columns known only up to the present.
         stat_exog_list: Columns of `static_df`.
         lags: Past values of y as inputs, none shorter than h; "auto": whole seasons by frequency.
-        encoder: "lstm" or "gru".
+        encoder: "lstm", "gru", "sru" (statistical recurrent unit) or "fru" (Fourier recurrent unit).
         encoder_layers: Layers of the encoder.
         decoder_rnn: Put an RNN over the leads into the decoder.
         size: "small", "medium", "large", "xlarge", or (RNN units, width, width, ARU dimension).
@@ -78,7 +78,7 @@ class Forecaster:
         series_id: Embed the series' identity.
         ensemble: Number of seeds whose forecasts are averaged.
         finetune_steps: Gradient steps on a series' own output layer at each of its observations (baseline only).
-        dropout: Dropout in the decoder.
+        dropout: Dropout in the decoder and between layers of the encoder.
         loss: "nll", or "mse" for the mean (the spread then learns beside it).
         global_loss: Weight of the second loss on the global head, where there is one.
         max_steps: Training steps; each is a batch of series with all their windows.

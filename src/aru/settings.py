@@ -167,7 +167,7 @@ class Settings:
             ("scaler", self.scaler, ("mean", "level")),
             ("transform", self.transform, (None, "log1p", "asinh")),
             ("distribution", self.distribution, ("auto", "gaussian", "student-t", "negative-binomial")),
-            ("encoder", self.encoder, ("lstm", "gru")),
+            ("encoder", self.encoder, ("lstm", "gru", "sru", "fru")),
             ("schedule", self.schedule, ("one-cycle", "constant")),
             ("loss", self.loss, ("nll", "mse")),
             ("accelerator", self.accelerator, ("auto", "cpu", "gpu", "cuda")),

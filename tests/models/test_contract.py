@@ -56,6 +56,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "negative-binomial": {"distribution": "negative-binomial"},
     "ensemble": {"ensemble": 2},
     "gru": {"encoder": "gru", "encoder_layers": 2, "learn_alphas": True},
+    "sru": {"encoder": "sru", "encoder_layers": 2},
+    "fru": {"encoder": "fru", "stride": 3},
+    "snail-lags": {"model": "snail", "lags": (4, 9), "scaler": "level", "stride": 3},
     "mse": {"loss": "mse", "dropout": 0.1},
     "many": {
         "integration": "residual",

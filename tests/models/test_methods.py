@@ -241,10 +241,8 @@ class TestDeepAR:
         assert 0.75 < score["coverage"] <= 1
 
     def test_other_encoders_are_refused(self) -> None:
-        settings = Forecaster(h=3, freq="D").settings
-        object.__setattr__(settings, "encoder", "sru")
         with pytest.raises(ConfigError, match="use 'lstm' or 'gru'"):
-            DeepAR.check(settings)
+            Forecaster(h=3, freq="D", model="deepar", encoder="sru")
 
 
 def _future(f: Forecaster) -> Any:

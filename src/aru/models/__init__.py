@@ -13,7 +13,8 @@ from aru.models.base import Model
 from aru.models.baseline import Baseline
 from aru.models.deepar import DeepAR
 from aru.models.finetuned import FineTuned
-from aru.models.stateless import Control, Generated
+from aru.models.generated import Control, Generated
+from aru.models.snail import Snail
 from aru.schema import Schema
 from aru.settings import Settings
 
@@ -42,6 +43,7 @@ MODELS: Mapping[str, Method] = MappingProxyType(
         "aru-control": Method(Control, "ARU's weights, nothing local.", "a network pass", "none: a control"),
         "baseline": Method(Baseline, "Global encoder-decoder.", "a network pass", "Deshpande 2019"),
         "deepar": Method(DeepAR, "Autoregressive, sampled paths.", "200 paths", "Salinas 2020"),
+        "snail": Method(Snail, "Convolutions and attention.", "attention", "Mishra 2018"),
     }
 )
 

@@ -97,6 +97,33 @@ class Model(nn.Module, abc.ABC):
         return torch.where(targets.observed, loss, 0.0)
 
 
+class Stateless(Model):
+    """A method that keeps nothing about a series beyond its context: each window is forecast from that alone."""
+
+    adapts = False
+
+    @abc.abstractmethod
+    def params(self, block: Block, grid: Grid) -> tuple[Params, Float[Tensor, "batch window"]]:
+        """Parameters of every (batch, window, lead), and the scale at every origin."""
+
+    def init_state(self, n: int) -> Empty:
+        """Nothing but the context is kept."""
+        return Empty()
+
+    def losses(self, block: Block, grid: Grid, scored: slice = slice(None)) -> Losses:
+        """Likelihood of every window."""
+        params, scale = self.params(block, grid)
+        targets = self.network.targets(block, grid, scale, self.network.h)
+        loss = self.value_losses(params, targets, scale.unsqueeze(-1))
+        return sum_losses(loss, targets.observed, scored)
+
+    def forecast(self, state: Empty, block: Block) -> Output:
+        """The global forecast."""
+        params, scale = self.params(block, Grid(0, 1, 1))
+        failed = torch.zeros(len(scale), dtype=torch.bool, device=scale.device)
+        return Output(self.predictive(params, scale), failed)
+
+
 def sum_losses(loss: Tensor, observed: Tensor, scored: slice, failed: Tensor | None = None) -> Losses:
     """Sum (batch, window, lead) losses by series, over the scored windows."""
     if failed is None:

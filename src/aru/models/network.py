@@ -122,7 +122,7 @@ class Network(Inputs):
         """h of the `n` rows after each origin, and the decoder's memory after each row (empty without an RNN)."""
         projected = leads(self.decoder.project(x), grid, self.input_size, n)
         lag = self.future_lags(block, grid, origins.scale, n)
-        h: tuple[Tensor, Tensor] = self.decoder(origins.g, projected, lag, carry)
+        h: tuple[Tensor, Tensor] = self.decoder(origins.g.unsqueeze(2), projected, lag, carry)
         return h
 
 
@@ -160,11 +160,11 @@ class Decoder(nn.Module):
         return x @ self.from_x
 
     def forward(self, g: Tensor, projected: Tensor, lag: Tensor, carry: Tensor | None) -> tuple[Tensor, Tensor]:
-        """g (batch, window, units), the projected rows and lags (batch, window, lead, .) -> h and the RNN's memory."""
+        """g (batch, window, 1 or lead, units), rows and lags (batch, window, lead, .) -> h and the RNN's memory."""
         if lag.shape[-1]:
             projected = projected + lag @ self.from_lag
         in1, in2 = projected.split(self.widths, -1)
-        a1 = torch.relu(in1 + self.from_g(g).unsqueeze(2))
+        a1 = torch.relu(in1 + self.from_g(g))
         memory = a1[..., :0]
         if self.rnn is not None:
             shape = a1.shape

@@ -15,7 +15,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import pad, softplus
 
-from aru.models.base import Empty, Losses, Model, Output, sum_losses
+from aru.distributions import Params
+from aru.models.base import Losses, Stateless, sum_losses
 from aru.models.joint import Joint, Local
 from aru.models.network import Network
 from aru.schema import Schema
@@ -23,10 +24,9 @@ from aru.settings import Settings
 from aru.windows import Block, Grid
 
 
-class Stateless(Model):
+class Unfitted(Stateless):
     """Local predictions without local state: frozen between trainings."""
 
-    adapts = False
     network: Network
 
     def __init__(self, settings: Settings, schema: Schema) -> None:
@@ -37,10 +37,6 @@ class Stateless(Model):
     @abc.abstractmethod
     def parameters_at(self, g: Float[Tensor, "batch window units"]) -> Float[Tensor, "batch window J outputs"]:
         """theta and one number for the spread, at each origin."""
-
-    def init_state(self, n: int) -> Empty:
-        """Nothing but the context is kept."""
-        return Empty()
 
     def losses(self, block: Block, grid: Grid, scored: slice = slice(None)) -> Losses:
         """Likelihood of every window, and of the global head's forecast where there is one."""
@@ -53,11 +49,10 @@ class Stateless(Model):
             loss = loss + self.value_losses(beside, targets, scale.unsqueeze(-1))
         return sum_losses(loss, targets.observed, scored)
 
-    def forecast(self, state: Empty, block: Block) -> Output:
-        """The global forecast."""
-        h, local, scale = self._run(block, Grid(0, 1, 1))
-        params = self.joint(h, local, self.joint.prior(h))
-        return Output(self.predictive(params, scale), torch.zeros(len(h), dtype=torch.bool, device=h.device))
+    def params(self, block: Block, grid: Grid) -> tuple[Params, Tensor]:
+        """As ARU joins them."""
+        h, local, scale = self._run(block, grid)
+        return self.joint(h, local, self.joint.prior(h)), scale
 
     def _run(self, block: Block, grid: Grid) -> tuple[Tensor, Local, Tensor]:
         x = self.network.inputs(block)
@@ -69,7 +64,7 @@ class Stateless(Model):
         return h, Local(m, a, torch.ones_like(a)), origins.scale
 
 
-class Generated(Stateless):
+class Generated(Unfitted):
     """theta from the encoder's summary of the context."""
 
     def __init__(self, settings: Settings, schema: Schema) -> None:
@@ -82,7 +77,7 @@ class Generated(Stateless):
         return self.generator(g).unflatten(-1, self.shape)  # type: ignore[no-any-return]
 
 
-class Control(Stateless):
+class Control(Unfitted):
     """theta common to all series and origins."""
 
     def __init__(self, settings: Settings, schema: Schema) -> None:

@@ -1,0 +1,152 @@
+"""SNAIL: the global network with causal convolutions and attention over the context in place of an RNN.
+
+After Mishra, Rohaninejad, Chen and Abbeel, "A simple neural attentive meta-learner" (ICLR 2018), with the layers of the
+ARU paper's comparison: two convolutions with dilations 2 and 4, each followed by attention. A window is one sequence of
+rows v: its context, then its leads, whose values are not known (value 0, mask 0).
+
+    convolution   c_t = tanh(A_0 v_{t-d} + A_1 v_t + a) * sigmoid(B_0 v_{t-d} + B_1 v_t + b)      v_t <- [v_t, c_t]
+    attention     r_t = sum_{j <= t} softmax_j(q_t . k_j / sqrt(d_k)) value_j                     v_t <- [v_t, r_t]
+    decoder       h_k = FF([c, r of both layers at lead k, x_{o+k}])        FF as in the baseline
+
+with q, k and value affine in v. Rows before the first value of a context are padding, which attention does not read.
+Every row holds its time since the origin: the convolutions reach back six rows and attention has no order of its own.
+
+Widths: d_k and the number of filters are a quarter of the RNN units of the same `size`, the width of values is half of
+them (4, 4 and 8 at medium size, as in the code of the ARU paper's authors). With rows of width D and u units these are
+4 D u + 2 u^2 weights, where the baseline's LSTM has 4 D u + 4 u^2.
+
+Settings that matter: `input_size` (the context: all that SNAIL knows of a series), `size`, `dropout` (in the decoder)
+and whatever concerns data, distribution and training. `encoder`, `encoder_layers`, `decoder_rnn` and all settings of
+the cell, from `alphas` to `stop_gradient`, `robust` and `global_loss`, are ignored.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from aru.distributions import Params
+from aru.models.base import Stateless
+from aru.models.network import Decoder, Inputs
+from aru.schema import Schema
+from aru.settings import Settings
+from aru.windows import Block, Grid, leads, scales
+
+DILATIONS = (2, 4)
+
+
+class Convolution(nn.Module):
+    """A gated causal convolution of two taps, t - dilation and t. Its filters join the row."""
+
+    def __init__(self, width: int, filters: int, dilation: int) -> None:
+        super().__init__()
+        self.dilation = dilation
+        self.now = nn.Linear(width, 2 * filters)
+        self.before = nn.Linear(width, 2 * filters, bias=False)
+
+    def forward(self, rows: Float[Tensor, "batch row width"]) -> Float[Tensor, "batch row wider"]:
+        """Rows before the first count as zero."""
+        before = nn.functional.pad(self.before(rows), (0, 0, self.dilation, 0))[:, : rows.shape[1]]
+        filtered, gate = (self.now(rows) + before).chunk(2, -1)
+        return torch.cat([rows, filtered.tanh() * gate.sigmoid()], -1)
+
+
+class Attention(nn.Module):
+    """Each row reads those that it may. What it has read joins the row."""
+
+    def __init__(self, width: int, keys: int, values: int) -> None:
+        super().__init__()
+        self.query, self.key = nn.Linear(width, keys), nn.Linear(width, keys)
+        self.value = nn.Linear(width, values)
+
+    def forward(
+        self, rows: Float[Tensor, "batch row width"], barred: Bool[Tensor, "batch reader row"]
+    ) -> Float[Tensor, "batch reader wider"]:
+        """Of the last rows, as many as there are readers."""
+        readers = rows[:, -barred.shape[1] :]
+        query = self.query(readers) / math.sqrt(self.query.out_features)
+        logits = query @ self.key(rows).mT
+        weights = logits.masked_fill_(barred, -math.inf).softmax(-1)
+        return torch.cat([readers, weights @ self.value(rows)], -1)
+
+
+def barred_rows(padding: Bool[Tensor, "batch row"]) -> Bool[Tensor, "batch reader row"]:
+    """Which rows each row must not read: those after it, and padding; never itself, so that there is one to read."""
+    n = padding.shape[1]
+    later = torch.ones(n, n, dtype=torch.bool, device=padding.device).triu(1)
+    others = ~torch.eye(n, dtype=torch.bool, device=padding.device)
+    return later | padding.unsqueeze(1) & others
+
+
+class SnailNetwork(Inputs):
+    """Inputs, convolutions and attention over context and leads, the baseline's decoder."""
+
+    def __init__(self, settings: Settings, schema: Schema) -> None:
+        super().__init__(settings, schema)
+        size = settings.network_size
+        filters = keys = max(size.rnn // 4, 1)
+        values = max(size.rnn // 2, 1)
+        width = self.row_width = self.context_width + 1
+        self.convolutions, self.attentions = nn.ModuleList(), nn.ModuleList()
+        for dilation in DILATIONS:
+            self.convolutions.append(Convolution(width, filters, dilation))
+            self.attentions.append(Attention(width + filters, keys, values))
+            width += filters + values
+        self.decoder = Decoder(
+            self.x_width, self.lag_width, width - self.row_width, size.hidden, settings.dropout, rnn=False
+        )
+
+    def decode(
+        self, block: Block, grid: Grid
+    ) -> tuple[Float[Tensor, "batch window lead dim"], Float[Tensor, "batch window"]]:
+        """h of every lead after every origin, and the scales at the origins."""
+        scale, _ = scales(block, grid, self.scaling)
+        x = self.inputs(block)
+        lag = self.future_lags(block, grid, scale, self.h)
+        context = self.contexts(block, x, grid, scale)
+        future = self._future(leads(x, grid, self.input_size, self.h), lag)
+        rows = self._timed(torch.cat([context, future], 2))
+        read = self.read(rows.flatten(0, 1)).unflatten(0, scale.shape)
+        projected = leads(self.decoder.project(x), grid, self.input_size, self.h)
+        h, _ = self.decoder(read, projected, lag, None)
+        return h, scale
+
+    def _future(self, x: Tensor, lag: Tensor) -> Tensor:
+        """Rows of leads, laid out like those of contexts: values and historic covariates are not known."""
+        hist = self.context_width - 2 - self.x_width - self.lag_width
+        return torch.cat([x.new_zeros(*x.shape[:-1], 2), x, x.new_zeros(*x.shape[:-1], hist), lag], -1)
+
+    def _timed(self, rows: Tensor) -> Tensor:
+        """Rows with their time since the origin, in units of the context's length."""
+        since = torch.arange(1 - self.input_size, self.h + 1, dtype=rows.dtype, device=rows.device) / self.input_size
+        return torch.cat([rows, since.unsqueeze(-1).expand(*rows.shape[:-1], 1)], -1)
+
+    def read(self, rows: Float[Tensor, "window row width"]) -> Float[Tensor, "window lead features"]:
+        """What both convolutions and both attentions add to the rows of leads."""
+        padding = rows[..., 1].cumsum(1) == 0  # nothing observed yet
+        padding[:, -self.h :] = False
+        barred = barred_rows(padding)
+        for convolution, attention in zip(self.convolutions, self.attentions, strict=True):
+            last = attention is self.attentions[-1]  # of its rows only those of leads are needed
+            rows = attention(convolution(rows), barred[:, -self.h :] if last else barred)
+        return rows[..., self.row_width :]
+
+
+class Snail(Stateless):
+    """Causal convolutions and attention over the context, which new observations move on."""
+
+    network_class = SnailNetwork
+    network: SnailNetwork
+
+    def __init__(self, settings: Settings, schema: Schema) -> None:
+        super().__init__(settings, schema)
+        self.head = nn.Linear(settings.network_size.hidden[-1], 2)
+
+    def params(self, block: Block, grid: Grid) -> tuple[Params, Tensor]:
+        """As in the baseline."""
+        h, scale = self.network.decode(block, grid)
+        mu, raw = self.head(h).unbind(-1)
+        return self.family.params(mu, raw), scale
