@@ -22,11 +22,14 @@ class Encoder(nn.Module):
 
     def forward(self, context: Float[Tensor, "batch time features"]) -> Float[Tensor, "batch units"]:
         """Summary of each context window."""
-        if context.shape[0] == 0:
-            return context.new_zeros(0, self.units)
-        output, _ = self.rnn(context)
-        g: Tensor = output[:, -1]
-        return g
+        return self.outputs(context)[:, -1]
+
+    def outputs(self, rows: Float[Tensor, "batch time features"]) -> Float[Tensor, "batch time units"]:
+        """The top layer's output at every row."""
+        if rows.shape[0] == 0:
+            return rows.new_zeros(0, rows.shape[1], self.units)
+        output: Tensor = self.rnn(rows)[0]
+        return output
 
 
 def embedding_size(values: int) -> int:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from aru.distributions import DISTRIBUTIONS, Distribution, Gaussian, Params, Predictive, Samples
 from aru.models.network import Inputs, Network, Targets
 from aru.schema import Schema
-from aru.settings import Settings
+from aru.settings import DistributionName, Loss, Settings
 from aru.windows import Block, Grid
 
 
@@ -40,6 +40,8 @@ class Model(nn.Module, abc.ABC):
 
     adapts: ClassVar[bool]  # whether observations change it beyond moving its context on
     network_class: ClassVar[type[Inputs]] = Network
+    distributions: ClassVar[tuple[DistributionName, ...]] = ("student-t", "negative-binomial", "gaussian")
+    loss_names: ClassVar[tuple[Loss, ...]] = ("nll", "mse")
 
     def __init__(self, settings: Settings, schema: Schema) -> None:
         super().__init__()
