@@ -3,7 +3,7 @@
 After Rangapuram et al., "Deep State Space Models for Time Series Forecasting" (NeurIPS 2018). Rows of a window are
 counted from the first of its context, t = 1, to its last lead, t = E + h:
 
-    o_t = RNN(w_1 .. w_t)               w_t: known, static and historic covariates, calendar, lags; never y itself
+    o_t = FF([RNN(w_1 .. w_t), w_t])    w_t: known, static and historic covariates, calendar, lags; never y itself
     z_t = level + season . c_t + b_t + sigma_t e_t            c_t: Fourier terms of the calendar
     level  <- level + phi trend + gamma_t(level) eps_t
     trend  <- phi trend         + gamma_t(trend) eps_t
@@ -16,6 +16,7 @@ that follow are the forecast, Gaussian in closed form.
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import NamedTuple
 
@@ -102,10 +103,10 @@ class Emitter(Inputs):
 
     def __init__(self, settings: Settings, schema: Schema) -> None:
         super().__init__(settings, schema)
-        units = settings.network_size.rnn
-        width = self.context_width - 2  # without y and its mask
-        self.encoder = Encoder(settings.encoder, width, units, settings.encoder_layers, settings.dropout)
-        self.dropout = nn.Dropout(settings.dropout)
+        units, widths = settings.network_size.rnn, settings.network_size.hidden
+        inputs = self.context_width - 2 + 1  # without y and its mask, and with a constant: there may be nothing else
+        self.encoder = Encoder(settings.encoder, inputs, units, settings.encoder_layers, settings.dropout)
+        self.layers = _layers(units + inputs, widths, settings.dropout)
         self.seasons = Seasons(schema)
         sizes = [1, 1, *self.seasons.widths]
         kind = torch.arange(len(sizes)).clamp(max=2)  # level, trend or season
@@ -113,11 +114,11 @@ class Emitter(Inputs):
         self.register_buffer("part", part, persistent=False)
         self.register_buffer("most_shock", torch.tensor(MOST_SHOCK)[kind], persistent=False)
         self.register_buffer("most_spread", torch.tensor(MOST_SPREAD)[kind[part]], persistent=False)
-        self.offset = nn.Linear(units, 1)
-        self.noise = nn.Linear(units, 1)
-        self.shock = nn.Linear(units, len(sizes))
-        self.mean = nn.Linear(units, len(part))
-        self.spread = nn.Linear(units, len(part))
+        self.offset = nn.Linear(widths[-1], 1)
+        self.noise = nn.Linear(widths[-1], 1)
+        self.shock = nn.Linear(widths[-1], len(sizes))
+        self.mean = nn.Linear(widths[-1], len(part))
+        self.spread = nn.Linear(widths[-1], len(part))
         self.damping = nn.Parameter(torch.tensor(DAMPING).logit())
         nn.init.constant_(self.noise.bias, math.log(math.expm1(NOISE)))
         with torch.no_grad():
@@ -131,7 +132,7 @@ class Emitter(Inputs):
         context = self.contexts(block, x, grid, scale)
         hist = self._unknown_hist(block).expand(*scale.shape, h, -1)
         lead = torch.cat([leads(x, grid, E, h), hist, self.future_lags(block, grid, scale, h)], -1)
-        inputs = torch.cat([context[..., 2:], lead], 2)
+        inputs = pad(torch.cat([context[..., 2:], lead], 2), (0, 1), value=1.0)
         season = contexts(self.seasons(block.futr_cat), grid, E + h)
         z, seen = pad(context[..., :2], (0, 0, 0, h)).flatten(0, 1).unbind(-1)
         return Rows(inputs.flatten(0, 1), season.flatten(0, 1), z, seen > 0)
@@ -141,7 +142,7 @@ class Emitter(Inputs):
 
         Before the first value of its context a state stands still: a series that has none forecasts from the prior.
         """
-        output = self.dropout(self.encoder.outputs(rows.inputs))
+        output = self.layers(torch.cat([self.encoder.outputs(rows.inputs), rows.inputs], -1))
         moves = rows.observed.cumsum(1) > 0
         moves[:, self.input_size :] = True
         shock = moves.unsqueeze(-1) * self.most_shock * self.shock(output).sigmoid()
@@ -198,6 +199,13 @@ class DeepState(Model):
         filtered = kalman_filter(system, prior, _last(rows.z), _last(rows.observed))
         mean, variance = (v[net.input_size :].T.unflatten(0, scale.shape) for v in filtered[:2])
         return Params(mean.float(), variance.sqrt().float()), scale
+
+
+def _layers(inputs: int, widths: tuple[int, ...], dropout: float) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    for before, width in itertools.pairwise((inputs, *widths)):
+        layers += [nn.Linear(before, width), nn.ReLU(), nn.Dropout(dropout)]
+    return nn.Sequential(*layers)
 
 
 def _last(x: Tensor) -> Tensor:
