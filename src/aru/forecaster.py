@@ -53,7 +53,7 @@ class Forecaster:
         h: Forecast horizon in steps.
         freq: Pandas offset alias, or an integer for integer `ds`; None: rows are consecutive whatever their dates.
         input_size: Rows of context the encoder reads; None: the horizon, or one season where that is longer.
-        model: "aru", or "baseline" for the same network without adaptation.
+        model: "aru", "baseline" for the same network without adaptation, or "deepstate".
         futr_exog_list: Columns known in advance. Numbers are rescaled; category, string and bool columns are embedded.
         hist_exog_list: Columns known only up to the present.
         stat_exog_list: Columns of `static_df`.
@@ -146,7 +146,7 @@ class Forecaster:
         given = {k: v for k, v in locals().items() if k != "self"}
         for name in ("futr_exog_list", "hist_exog_list", "stat_exog_list"):
             given[name] = given[name] or ()
-        self.settings = resolve(Settings(**given))  # refuse what no model can do now, not after reading the data
+        self.settings = resolve(Settings(**given))  # refuse what the model cannot do now, not after reading the data
         self._freq = Frequency(freq)
         self._engine: Engine | None = None
         self.val_loss = math.nan  # of the last training; NaN without validation

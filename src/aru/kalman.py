@@ -107,10 +107,10 @@ class _Filter(torch.autograd.Function):
         d_g = torch.empty_like(g)
         for t in reversed(range(len(u))):
             d_g[t] = 2 * (d_P * g[t]).sum(1)
-            column = trend_P[t].clone()  # of F P, which F changed last
-            _move(column, drift[t], damping[t])
-            d_drift[t] = d_m[0] * trend[t] + 2 * (d_P[0] * column).sum(0)
-            d_damping[t] = d_m[1] * trend[t] + 2 * (d_P[1] * column).sum(0)
+            moved = trend_P[t].clone()  # becomes the trend's column of F P
+            _move(moved, drift[t], damping[t])
+            d_drift[t] = d_m[0] * trend[t] + 2 * (d_P[0] * moved).sum(0)
+            d_damping[t] = d_m[1] * trend[t] + 2 * (d_P[1] * moved).sum(0)
             _move_back(d_m, drift[t], damping[t])
             _move_back(d_P, drift[t], damping[t])
             _move_back(d_P.transpose(0, 1), drift[t], damping[t])
