@@ -16,7 +16,6 @@ that follow are the forecast, Gaussian in closed form.
 
 from __future__ import annotations
 
-import itertools
 import math
 from typing import NamedTuple
 
@@ -103,10 +102,16 @@ class Emitter(Inputs):
 
     def __init__(self, settings: Settings, schema: Schema) -> None:
         super().__init__(settings, schema)
-        units, widths = settings.network_size.rnn, settings.network_size.hidden
+        units, width = settings.network_size.rnn, settings.network_size.hidden[0]
         inputs = self.context_width - 2 + 1  # without y and its mask, and with a constant: there may be nothing else
         self.encoder = Encoder(settings.encoder, inputs, units, settings.encoder_layers, settings.dropout)
-        self.layers = _layers(units + inputs, widths, settings.dropout)
+        self.layers = nn.Sequential(
+            nn.Linear(units + inputs, width),
+            nn.ReLU(),
+            nn.Dropout(settings.dropout),
+            nn.Linear(width, width),
+            nn.ReLU(),
+        )
         self.seasons = Seasons(schema)
         sizes = [1, 1, *self.seasons.widths]
         kind = torch.arange(len(sizes)).clamp(max=2)  # level, trend or season
@@ -114,11 +119,11 @@ class Emitter(Inputs):
         self.register_buffer("part", part, persistent=False)
         self.register_buffer("most_shock", torch.tensor(MOST_SHOCK)[kind], persistent=False)
         self.register_buffer("most_spread", torch.tensor(MOST_SPREAD)[kind[part]], persistent=False)
-        self.offset = nn.Linear(widths[-1], 1)
-        self.noise = nn.Linear(widths[-1], 1)
-        self.shock = nn.Linear(widths[-1], len(sizes))
-        self.mean = nn.Linear(widths[-1], len(part))
-        self.spread = nn.Linear(widths[-1], len(part))
+        self.offset = nn.Linear(width, 1)
+        self.noise = nn.Linear(width, 1)
+        self.shock = nn.Linear(width, len(sizes))
+        self.mean = nn.Linear(width, len(part))
+        self.spread = nn.Linear(width, len(part))
         self.damping = nn.Parameter(torch.tensor(DAMPING).logit())
         nn.init.constant_(self.noise.bias, math.log(math.expm1(NOISE)))
         with torch.no_grad():
@@ -199,13 +204,6 @@ class DeepState(Model):
         filtered = kalman_filter(system, prior, _last(rows.z), _last(rows.observed))
         mean, variance = (v[net.input_size :].T.unflatten(0, scale.shape) for v in filtered[:2])
         return Params(mean.float(), variance.sqrt().float()), scale
-
-
-def _layers(inputs: int, widths: tuple[int, ...], dropout: float) -> nn.Sequential:
-    layers: list[nn.Module] = []
-    for before, width in itertools.pairwise((inputs, *widths)):
-        layers += [nn.Linear(before, width), nn.ReLU(), nn.Dropout(dropout)]
-    return nn.Sequential(*layers)
 
 
 def _last(x: Tensor) -> Tensor:
