@@ -178,7 +178,7 @@ def test_without_values_the_forecast_is_the_prior() -> None:
     assert not block.observed[:, :E].any()
     with torch.no_grad():
         rows = model.network.rows(block, Grid(0, 1, 1), torch.ones(2, 1, dtype=torch.float64))
-        system, prior = model.network.model(rows)
+        system, prior = model.network.state_space(rows)
         out = model.forecast(model.init_state(2), block).forecast
     for i in range(2):
         m, P = prior.m[:, i].double(), prior.P[..., i].double()
@@ -197,7 +197,7 @@ def test_the_first_value_corrects_the_prior() -> None:
     with torch.no_grad():
         out = model.forecast(model.init_state(1), block).forecast
         rows = model.network.rows(block, Grid(0, 1, 1), out.scale)
-        system, prior = model.network.model(rows)
+        system, prior = model.network.state_space(rows)
     m, P = prior.m[:, 0].double(), prior.P[..., 0].double()
     a, sigma, g = (v[E - 1, ..., 0].double() for v in (system.a, system.sigma, system.g))
     z = float(block.y[0, E - 1] / out.scale)

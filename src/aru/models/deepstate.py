@@ -142,7 +142,7 @@ class Emitter(Inputs):
         z, seen = pad(context[..., :2], (0, 0, 0, h)).flatten(0, 1).unbind(-1)
         return Rows(inputs.flatten(0, 1), season.flatten(0, 1), z, seen > 0)
 
-    def model(self, rows: Rows) -> tuple[System, State]:
+    def state_space(self, rows: Rows) -> tuple[System, State]:
         """The state space model of every window, and its prior.
 
         Before the first value of its context a state stands still: a series that has none forecasts from the prior.
@@ -200,7 +200,7 @@ class DeepState(Model):
         net = self.network
         scale, _ = scales(block, grid, net.scaling)
         rows = net.rows(block, grid, scale)
-        system, prior = net.model(rows)
+        system, prior = net.state_space(rows)
         filtered = kalman_filter(system, prior, _last(rows.z), _last(rows.observed))
         mean, variance = (v[net.input_size :].T.unflatten(0, scale.shape) for v in filtered[:2])
         return Params(mean.float(), variance.sqrt().float()), scale
