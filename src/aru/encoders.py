@@ -161,13 +161,23 @@ class Encoder(nn.Module):
 
     def forward(self, context: Float[Tensor, "batch time features"]) -> Float[Tensor, "batch units"]:
         """Summary of each context window."""
-        if context.shape[0] == 0:
+        if len(context) == 0:
             return context.new_zeros(0, self.units)
         *lower, top = self.layers
         for layer in lower:
             context = self.dropout(layer(context))
         assert isinstance(top, Layer)
         return top.last(context)
+
+    def outputs(self, rows: Float[Tensor, "batch time features"]) -> Float[Tensor, "batch time units"]:
+        """The top layer's output at every row."""
+        if len(rows) == 0:
+            return rows.new_zeros(0, rows.shape[1], self.units)
+        *lower, top = self.layers
+        for layer in lower:
+            rows = self.dropout(layer(rows))
+        output: Tensor = top(rows)
+        return output
 
 
 def embedding_size(values: int) -> int:

@@ -30,7 +30,7 @@ from aru.errors import (
 from aru.frames import FrameStyle, forecast_columns, quantiles_of
 from aru.frequency import Frequency
 from aru.ingest import UpdateResult, begin_with_values, check_kinds, compute_update, first_rows, future_rows
-from aru.models import build, check
+from aru.models import build, resolve
 from aru.panel import Panel, read_panel
 from aru.schema import Schema, choose_lags, context_length, learn_schema
 from aru.settings import (
@@ -146,8 +146,7 @@ class Forecaster:
         given = {k: v for k, v in locals().items() if k != "self"}
         for name in ("futr_exog_list", "hist_exog_list", "stat_exog_list"):
             given[name] = given[name] or ()
-        self.settings = Settings(**given)
-        check(self.settings)  # refuse what the method cannot do now, not after reading the data
+        self.settings = resolve(Settings(**given))  # refuse what the model cannot do now, not after reading the data
         self._freq = Frequency(freq)
         self._engine: Engine | None = None
         self.val_loss = math.nan  # of the last training; NaN without validation

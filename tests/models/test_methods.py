@@ -139,7 +139,7 @@ def test_finetuning_starts_from_the_baseline_and_follows_a_shift() -> None:
 
 
 def test_only_the_baseline_is_finetuned() -> None:
-    with pytest.raises(ConfigError, match="use model='baseline', or finetune_steps=0"):
+    with pytest.raises(ConfigError, match="model='aru' does not work with finetune_steps=1: use 0"):
         Forecaster(h=3, freq="D", finetune_steps=1)
 
 

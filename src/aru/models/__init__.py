@@ -12,6 +12,7 @@ from aru.models.aru import ARU
 from aru.models.base import Model
 from aru.models.baseline import Baseline
 from aru.models.deepar import DeepAR
+from aru.models.deepstate import DeepState
 from aru.models.finetuned import FineTuned
 from aru.models.generated import Control, Generated
 from aru.models.snail import Snail
@@ -43,6 +44,7 @@ MODELS: Mapping[str, Method] = MappingProxyType(
         "aru-control": Method(Control, "ARU's weights, nothing local.", "a network pass", "none: a control"),
         "baseline": Method(Baseline, "Global encoder-decoder.", "a network pass", "Deshpande 2019"),
         "deepar": Method(DeepAR, "Autoregressive, sampled paths.", "200 paths", "Salinas 2020"),
+        "deepstate": Method(DeepState, "RNN writes a state space model.", "a Kalman filter", "Rangapuram 2018"),
         "snail": Method(Snail, "Convolutions and attention.", "attention", "Mishra 2018"),
     }
 )
@@ -55,15 +57,25 @@ def method(name: str) -> Method:
     return MODELS[name]
 
 
-def check(settings: Settings) -> None:
-    """Refuse what the chosen method cannot do, before any data is read."""
+def resolve(settings: Settings) -> Settings:
+    """The settings as their method takes them.
+
+    Where it has but one distribution, that is what "auto" means; what it cannot do is refused.
+    """
     chosen = method(settings.model)
-    if settings.finetune_steps and chosen.model is not Baseline:
-        raise ConfigError(
-            f"finetune_steps moves the output layer of the baseline, which model={settings.model!r} does not have: "
-            "use model='baseline', or finetune_steps=0."
-        )
-    chosen.model.check(settings)
+    model = chosen.model
+    if settings.distribution == "auto" and len(model.distributions) == 1:
+        settings = dataclasses.replace(settings, distribution=model.distributions[0])
+    for name, value, allowed in (
+        ("distribution", settings.distribution, ("auto", *model.distributions)),
+        ("loss", settings.loss, model.loss_names),
+        ("encoder", settings.encoder, model.encoders),
+        ("finetune_steps", settings.finetune_steps, (settings.finetune_steps if model is Baseline else 0,)),
+    ):
+        if value not in allowed:
+            choice = " or ".join(map(repr, allowed))
+            raise ConfigError(f"model={settings.model!r} does not work with {name}={value!r}: use {choice}.")
+    return settings
 
 
 def build(settings: Settings, schema: Schema) -> Model:

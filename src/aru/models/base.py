@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from aru.distributions import DISTRIBUTIONS, Distribution, Gaussian, Params, Predictive, Samples
 from aru.models.network import Inputs, Network, Targets
 from aru.schema import Schema
-from aru.settings import Settings
+from aru.settings import DistributionName, Loss, Settings
 from aru.windows import Block, Grid
 
 
@@ -40,6 +40,9 @@ class Model(nn.Module, abc.ABC):
 
     adapts: ClassVar[bool]  # whether observations change it beyond moving its context on
     network_class: ClassVar[type[Inputs]] = Network
+    distributions: ClassVar[tuple[DistributionName, ...]] = ("student-t", "negative-binomial", "gaussian")
+    loss_names: ClassVar[tuple[Loss, ...]] = ("nll", "mse")
+    encoders: ClassVar[tuple[str, ...]] = ("lstm", "gru", "sru", "fru")
 
     def __init__(self, settings: Settings, schema: Schema) -> None:
         super().__init__()
@@ -48,10 +51,6 @@ class Model(nn.Module, abc.ABC):
         self.nonnegative = schema.nonnegative
         self.family: Distribution = DISTRIBUTIONS[schema.distribution]
         self.loss_name = settings.loss
-
-    @classmethod
-    def check(cls, settings: Settings) -> None:
-        """Refuse settings that this method cannot work with."""
 
     @abc.abstractmethod
     def init_state(self, n: int) -> Any:

@@ -22,7 +22,6 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from aru.distributions import Params, Samples, inverse_transform
-from aru.errors import ConfigError
 from aru.models.base import Empty, Losses, Model, Output, sum_losses
 from aru.models.network import Inputs
 from aru.schema import Schema
@@ -45,6 +44,7 @@ class DeepAR(Model):
 
     adapts = False
     network_class = Inputs
+    encoders = ("lstm", "gru")  # sampling needs the RNN step by step
 
     def __init__(self, settings: Settings, schema: Schema) -> None:
         super().__init__(settings, schema)
@@ -60,12 +60,6 @@ class DeepAR(Model):
         self.head = nn.Linear(units, 2)
         self.levels: Tensor
         self.register_buffer("levels", _levels(PATHS, settings.h), persistent=False)
-
-    @classmethod
-    def check(cls, settings: Settings) -> None:
-        """Sampling needs the RNN step by step."""
-        if settings.encoder not in ("lstm", "gru"):
-            raise ConfigError(f"model='deepar' has no encoder={settings.encoder!r}: use 'lstm' or 'gru'.")
 
     def init_state(self, n: int) -> Empty:
         """Nothing but the context is kept."""
