@@ -146,6 +146,14 @@ def test_every_lead_reads_the_whole_context(network: SnailNetwork) -> None:
         assert not seen[1:].any()  # nor does it read another window
 
 
+def test_without_a_value_leads_read_each_other_and_the_reach_of_the_convolutions(network: SnailNetwork) -> None:
+    rows = windows(network, first=E).requires_grad_()
+    for k in range(H):
+        (gradient,) = torch.autograd.grad(network.read(rows)[0, k].sum(), rows)
+        seen = set((gradient[0].abs().sum(-1) > 0).nonzero().squeeze(-1).tolist())
+        assert seen == {E + j - back for j in range(k + 1) for back in (0, 2, 4, 6)}
+
+
 def test_padding_is_not_read(network: SnailNetwork) -> None:
     """Beyond the reach of the convolutions its content is of no account; within, it is zero in practice."""
     rows = windows(network, first=8)
