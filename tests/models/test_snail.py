@@ -13,8 +13,12 @@ from torch import Tensor, nn
 
 from aru import Forecaster
 from aru.models.snail import Attention, Convolution, Snail, SnailNetwork, barred_rows
+from aru.windows import Block
 
 H, E = 4, 12
+FUTURE = pd.DataFrame(
+    {"unique_id": [*"aaaabbbb"], "ds": [*pd.date_range("2024-03-01", periods=H)] * 2, "promo": 0.5},
+)
 
 
 def rows_like(*shape: int) -> Tensor:
@@ -146,6 +150,14 @@ def test_every_lead_reads_the_whole_context(network: SnailNetwork) -> None:
         assert not seen[1:].any()  # nor does it read another window
 
 
+def test_without_a_value_leads_read_each_other_and_the_reach_of_the_convolutions(network: SnailNetwork) -> None:
+    rows = windows(network, first=E).requires_grad_()
+    for k in range(H):
+        (gradient,) = torch.autograd.grad(network.read(rows)[0, k].sum(), rows)
+        seen = set((gradient[0].abs().sum(-1) > 0).nonzero().squeeze(-1).tolist())
+        assert seen == {E + j - back for j in range(k + 1) for back in (0, 2, 4, 6)}
+
+
 def test_padding_is_not_read(network: SnailNetwork) -> None:
     """Beyond the reach of the convolutions its content is of no account; within, it is zero in practice."""
     rows = windows(network, first=8)
@@ -156,14 +168,28 @@ def test_padding_is_not_read(network: SnailNetwork) -> None:
     assert not torch.equal(network.read(rows), network.read(other))
 
 
+def test_no_windows(network: SnailNetwork) -> None:
+    assert network.read(windows(network, n=0)).shape == network.read(windows(network, n=1))[:0].shape
+
+
+def test_no_series(monkeypatch: pytest.MonkeyPatch) -> None:
+    f, blocks, forecast = trained(), [], Snail.forecast
+    monkeypatch.setattr(
+        Snail, "forecast", lambda model, state, block: blocks.append(block) or forecast(model, state, block)
+    )
+    f.predict(FUTURE)
+    nobody = Block._make(v[:0] for v in blocks[0])
+    model = f._engine.models[0]
+    assert forecast(model, model.init_state(0), nobody).forecast.mean().shape == (0, H)
+
+
 def test_leads_know_no_values_and_rows_know_their_time() -> None:
     """What the layers are given: the context with its values, then leads without, the time since the origin at last."""
     f = trained()
     model, given = f._engine.models[0], []
     assert isinstance(model, Snail)
     handle = model.network.convolutions[0].register_forward_hook(lambda _, inputs, __: given.append(inputs[0]))
-    f.predict(pd.DataFrame({"unique_id": ["a"] * H + ["b"] * H, "promo": 0.5,
-                            "ds": [*pd.date_range("2024-03-01", periods=H)] * 2}))  # fmt: skip
+    f.predict(FUTURE)
     handle.remove()
     (rows,) = given
     assert rows.shape == (2, E + H, model.network.row_width)
