@@ -7,7 +7,9 @@ Work is batched over series and windows; series with similar numbers of new rows
 from __future__ import annotations
 
 import functools
+import hashlib
 import itertools
+import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -59,6 +61,16 @@ class Engine:
         self.device = device
         self.models = [model.to(device).eval() for model in models]
         self.max_gap = schema.history + settings.window_stride  # a longer gap cannot be told from this one
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """Hash of weights, settings and schema. States belong to the model that computed them and to no other."""
+        settings = {k: v for k, v in self.settings.to_json().items() if k not in ("accelerator", "alias")}
+        digest = hashlib.sha256(json.dumps([settings, self.schema.to_json()], sort_keys=True).encode())
+        for model in self.models:
+            for name, value in model.state_dict().items():
+                digest.update(name.encode() + value.cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()[:32]
 
     def empty(self, static: Static) -> SeriesState:
         """States of series that have seen nothing."""
