@@ -74,8 +74,10 @@ class Codec(Generic[Tree]):
 
 def stack(blobs: Sequence[bytes], size: int, names: Sequence[Any] | pd.Index[Any]) -> Bytes:
     """(series, bytes) of blobs that all have this size and begin as records of this format do."""
-    odd = [i for i, blob in enumerate(blobs) if len(blob) != size]
-    if not odd:
+    odd: list[int] = []
+    if not all(map(size.__eq__, map(len, blobs))):
+        odd = [i for i, blob in enumerate(blobs) if len(blob) != size]
+    else:
         data = np.frombuffer(bytearray().join(blobs), np.uint8).reshape(len(blobs), size)
         odd = np.flatnonzero((data[:, : len(HEAD)] != HEAD).any(1)).tolist()
     if odd:

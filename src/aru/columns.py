@@ -213,7 +213,7 @@ def read_target(frame: nw.DataFrame[Any], name: str) -> Floats:
 
 
 def _to_float(series: nw.Series[Any]) -> Floats:
-    if series.is_null().all():  # of no type in particular, or of any
+    if not series.dtype.is_numeric() and series.is_null().all():  # of no type in particular, or of any
         return np.full(len(series), np.nan)
     return np.array(series.cast(nw.Float64).to_numpy(), dtype=np.float64)
 

@@ -107,7 +107,10 @@ class Engine:
             if jump.any():
                 state = self._jump(state, jump, adapt)
             for index in _groups(part.lengths, SERIES_AT_ONCE):
-                state = put(state, index, self._advance_group(take(state, index), part, index, adapt))
+                if len(index) == len(part.lengths):  # one group of all, in order
+                    state = self._advance_group(state, part, index, adapt)
+                else:
+                    state = put(state, index, self._advance_group(take(state, index), part, index, adapt))
         return state
 
     @torch.no_grad()

@@ -247,9 +247,9 @@ class Forecaster:
         at = self._ids.get_indexer(new.ids)
         at = at[at >= 0]
         known = records.select(Record(self._state), at)
-        update = compute_update(engine, self._freq, new, self._ids[at], known, static_df, late)
+        update = compute_update(engine, self._freq, style, new, self._ids[at], known, static_df, late)
         self._apply(update)
-        return update.result(style.build(update.left_out))
+        return update.result
 
     def without_series(self) -> Forecaster:
         """The same model, knowing no series: `update` then builds states from nothing but what it is given."""

@@ -6,6 +6,7 @@ Functions here are pure: they take states and return new ones, so that a caller 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ from aru import records
 from aru.columns import Bools, Categories, Column, Ints, read_static, show_rows
 from aru.engine import Engine
 from aru.errors import ColumnError, ConfigError, FutureError, LateError, ValueRangeError, listing
+from aru.frames import FrameStyle
 from aru.frequency import Frequency, Times
 from aru.panel import Known, Observations, Panel, continuation, read_future, read_observations
 from aru.records import Flat, Past, Record
@@ -26,32 +28,29 @@ Late = Literal["raise", "skip", "correct"]
 
 @dataclasses.dataclass(frozen=True)
 class UpdateResult:
-    """What an update did. `late` holds the rows that were left out: unique_id, ds, y and reason."""
+    """What an update did."""
 
     applied: int
     duplicates: int
     corrected: int
     gaps_filled: int
     new_series: list[Any]
-    late: Any
+    left_out: dict[str, Any]
+    style: FrameStyle
+
+    @functools.cached_property
+    def late(self) -> Any:
+        """A frame of the rows that were left out: unique_id, ds, y and reason."""
+        return self.style.build(self.left_out)
 
 
 class Update(NamedTuple):
-    """New records of the series that changed: first known ones, then those in `new_ids`."""
+    """New records of the series that changed, first known ones, then those in `new_ids`; and what was done."""
 
     ids: pd.Index[Any]
     new_ids: pd.Index[Any]
     record: Record | None
-    applied: int
-    duplicates: int
-    corrected: int
-    gaps_filled: int
-    left_out: dict[str, Any]
-
-    def result(self, late: Any) -> UpdateResult:
-        """What the user is told; `late` is the frame of rows that were left out."""
-        counts = (self.applied, self.duplicates, self.corrected, self.gaps_filled)
-        return UpdateResult(*counts, list(self.new_ids), late)
+    result: UpdateResult
 
 
 def read_update(engine: Engine, freq: Frequency, df: Any) -> Observations:
@@ -65,6 +64,7 @@ def read_update(engine: Engine, freq: Frequency, df: Any) -> Observations:
 def compute_update(
     engine: Engine,
     freq: Frequency,
+    style: FrameStyle,
     new: Observations,
     ids: pd.Index[Any],
     record: Record,
@@ -74,9 +74,8 @@ def compute_update(
     """The records that result from new observations. `ids` and `record`: what is known of the series in `new`."""
     if late not in ("raise", "skip", "correct"):
         raise ConfigError(f"late={late!r} is not known: choose 'raise', 'skip' or 'correct'.")
-    panel, past = continuation(
-        new, freq, Known(ids, record.now.last.cpu().numpy()), engine.max_gap + record.correctable
-    )
+    known = Known(ids, record.now.last.cpu().numpy())
+    panel, past = continuation(new, freq, known, engine.max_gap + record.correctable)
     reasons = _judge(ids, record, past)
     wrong = reasons != "duplicate"
     revised = wrong & _in_reach(freq, ids, record, past) if late == "correct" else np.zeros(len(wrong), bool)
@@ -87,29 +86,28 @@ def compute_update(
             f"{show_rows(left_out['unique_id'], left_out['ds'], engine.schema.datetime)} ({left_out['reason'][0]}). "
             "Nothing was applied. Drop them, or pass late='skip'."
         )
-    panel = begin_with_values(panel, ids.get_indexer(panel.ids) < 0, "new_df")
+    at = ids.get_indexer(panel.ids)
+    panel = begin_with_values(panel, at < 0, "new_df")
     touched = np.zeros(len(ids), bool)
-    touched[ids.get_indexer(panel.ids[panel.ids.isin(ids)])] = True
+    touched[at[at >= 0]] = True
     touched[ids.get_indexer(past.ids)[past.series[revised]]] = True
-    new_ids = panel.ids[~panel.ids.isin(ids)]
-    names = ids[touched].append(new_ids) if len(new_ids) else ids[touched]
-    return Update(
-        ids=names,
-        new_ids=new_ids,
-        record=None
-        if len(names) == 0
-        else records.advance(
-            engine,
-            _base(engine, records.select(record, np.flatnonzero(touched)), new_ids, static_df),
-            _flat(engine.schema, names, panel),
-            _flat(engine.schema, names, past.select(revised)) if revised.any() else None,
-        ),
+    new_ids = panel.ids[at < 0]
+    result = UpdateResult(
         applied=int((~panel.inserted).sum()),
         duplicates=int((~wrong).sum()),
         corrected=int(revised.sum()),
         gaps_filled=int(panel.inserted.sum() + panel.skipped.sum()),
+        new_series=list(new_ids),
         left_out=left_out,
+        style=style,
     )
+    names = ids[touched].append(new_ids) if len(new_ids) else ids[touched]
+    if len(names) == 0:
+        return Update(names, new_ids, None, result)
+    base = _base(engine, records.select(record, np.flatnonzero(touched)), new_ids, static_df)
+    corrections = _flat(engine.schema, names, past.select(revised)) if revised.any() else None
+    advanced = records.advance(engine, base, _flat(engine.schema, names, panel), corrections)
+    return Update(names, new_ids, advanced, result)
 
 
 def _left_out(past: Panel, reasons: Any, which: Bools) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -12,7 +13,7 @@ import pandas as pd
 
 from aru import archive, records
 from aru.codec import FORMAT, Codec
-from aru.errors import ConfigError
+from aru.errors import ConfigError, StorageError
 from aru.forecaster import Forecaster
 from aru.frames import FrameStyle
 from aru.ingest import Late, UpdateResult, compute_update, read_futr, read_update
@@ -72,10 +73,10 @@ class Stream:
             blobs = change.get(new.ids.tolist())
             known = new.ids[[blob is not None for blob in blobs]]
             record = self._decode(known, [blob for blob in blobs if blob is not None])
-            update = compute_update(self._engine, self._freq, new, known, record, static_df, late)
+            update = compute_update(self._engine, self._freq, style, new, known, record, static_df, late)
             if update.record is not None:
                 change.put(update.ids.tolist(), self._codec.encode(update.record))
-        return update.result(style.build(update.left_out))
+        return update.result
 
     def predict(
         self, ids: Iterable[Any] | str | int | None = None, futr_df: Any = None, level: Sequence[float] | None = None
@@ -163,3 +164,23 @@ def _open(store: Store | str | Path | None) -> Store:
     if isinstance(store, Store):
         return store
     return MemoryStore() if store is None else SQLiteStore(store)
+
+
+def rebuild(
+    model: Forecaster | str | Path, path: str | Path, df: Any, static_df: Any = None, correctable: int = 0
+) -> UpdateResult:
+    """Create a store whose states are those of a history from its very beginning; it appears when it is complete."""
+    target = Path(path)
+    if target.exists():
+        raise StorageError(f"{target} exists already: choose a new file.")
+    forecaster = model if isinstance(model, Forecaster) else Forecaster.load(model)
+    part = target.with_name(f".{target.name}.part")
+    part.unlink(missing_ok=True)  # of an earlier attempt
+    try:
+        with Stream(forecaster.without_series(), part, correctable) as stream:
+            result = stream.update(df, static_df)
+        os.replace(part, target)
+    finally:
+        for suffix in ("", "-wal", "-shm"):
+            part.with_name(part.name + suffix).unlink(missing_ok=True)
+    return result

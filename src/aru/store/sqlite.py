@@ -139,7 +139,7 @@ class _SQLiteTransaction(Transaction):
         for part in chunks(keys, VARIABLES):
             marks = ",".join("?" * len(part))
             found.update(self._connection.execute(f"SELECT id, record FROM series WHERE id IN ({marks})", part))
-        return [found.get(key) for key in keys]
+        return list(map(found.get, keys))
 
     def keys(self) -> list[Key]:
         return [key for (key,) in self._connection.execute("SELECT id FROM series ORDER BY id")]
