@@ -187,4 +187,5 @@ def calendar_codes(feature: str, times: Times) -> Times:
     months = dates.astype("datetime64[M]")
     if feature == "month":
         return months.view(np.int64) % 12 + 1
-    return (dates - months).view(np.int64) + 1  # day_of_month
+    day_of_month: Times = (dates - months).view(np.int64) + 1
+    return day_of_month

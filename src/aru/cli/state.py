@@ -23,12 +23,14 @@ app = typer.Typer(name="state", help="Look into the store of a stream, move it, 
 def info(store: StoreFile, as_json: options.Json = False, debug: options.Debug = False) -> None:
     """Show what is in a store: series, bytes, format, the model that wrote it, latest times."""
     with screen(as_json, debug=debug) as show:
+        import numpy as np
+
         from aru import archive
         from aru.columns import show_times
 
         found = archive.contents(_existing(store))
-        about, times = found.about, show_times(found.last, found.about.datetime)
-        oldest, newest = (times[found.last.argmin()], times[found.last.argmax()]) if times else (None, None)
+        about, ends = found.about, [f(found.last) for f in (np.min, np.max) if len(found.ids)]
+        oldest, newest = show_times(np.array(ends), about.datetime) or (None, None)
         values = {
             "series": len(found.ids),
             "observations": int(found.observations.sum()),
@@ -43,7 +45,7 @@ def info(store: StoreFile, as_json: options.Json = False, debug: options.Debug =
         shown = {"series": f"{values['series']:,}", "observations": f"{values['observations']:,}"}
         shown |= {"bytes a series": f"{about.size:,}", "format": str(about.format)}
         show.show(facts(shown | {"correctable": str(about.correctable), "model": about.fingerprint}))
-        if times:
+        if ends:
             show.say(f"Latest times of series: from {oldest} to {newest}.")
 
 
