@@ -53,7 +53,7 @@ class Stream:
         self._use(about.correctable if about and correctable is None else correctable or 0)
         if about is None:
             about = self._seed(forecaster)
-        archive.check_same(self._about, about, str(store))
+        archive.check_same(self._about, about, self._store)
 
     @property
     def correctable(self) -> int:
