@@ -90,7 +90,8 @@ def compute_update(
     panel = begin_with_values(panel, at < 0, "new_df")
     touched = np.zeros(len(ids), bool)
     touched[at[at >= 0]] = True
-    touched[ids.get_indexer(past.ids)[past.series[revised]]] = True
+    if revised.any():
+        touched[ids.get_indexer(past.ids)[past.series[revised]]] = True
     new_ids = panel.ids[at < 0]
     result = UpdateResult(
         applied=int((~panel.inserted).sum()),

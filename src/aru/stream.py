@@ -13,6 +13,7 @@ import pandas as pd
 
 from aru import archive, records
 from aru.codec import FORMAT, Codec
+from aru.columns import as_frame
 from aru.errors import ConfigError, StorageError
 from aru.forecaster import Forecaster
 from aru.frames import FrameStyle
@@ -67,8 +68,9 @@ class Stream:
         time are late: "raise" rejects the call, "skip" applies the rest, and "correct" besides revises the latest
         steps as far as the store is `correctable`. Rows that were left out are returned with the reason.
         """
-        style = FrameStyle.of(df, self._style)
-        new = read_update(self._engine, self._freq, df)
+        frame = as_frame(df, "new_df")
+        style = FrameStyle.of(frame, self._style)
+        new = read_update(self._engine, self._freq, frame)
         with self._store.writing() as change:
             blobs = change.get(new.ids.tolist())
             known = new.ids[[blob is not None for blob in blobs]]
