@@ -5,6 +5,7 @@ A test compares the file with `reference()`, so it cannot fall behind.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +33,21 @@ def reference() -> str:
     """The whole page."""
     group: Any = typer.main.get_command(app)
     parts = [HEAD, _options(group)]
-    for name, command in group.commands.items():
+    for name, command in _commands(group):
         parts.append(f"## aru {name}\n\n{_usage(name, command)}\n\n{_text(command.help)}\n")
         parts.append(_table("argument", [p for p in command.params if p.param_type_name == "argument"]))
         parts.append(_options(command))
         parts.append(f"{_text(command.epilog).replace(': ', ': `', 1)}`\n")
     return "\n".join(part for part in parts if part)
+
+
+def _commands(group: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every command with its full name, those of groups included."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from _commands(command, f"{prefix}{name} ")
+        else:
+            yield f"{prefix}{name}", command
 
 
 def _usage(name: str, command: Any) -> str:

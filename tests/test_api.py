@@ -15,7 +15,7 @@ import pytest
 import aru
 from aru.settings import Settings
 
-EXPORTS = {"ARUCell", "ARUState", "Forecaster", "PAPER"}
+EXPORTS = {"ARUCell", "ARUState", "Forecaster", "PAPER", "Stream"}
 HEAVY = ("torch", "lightning", "pytorch_lightning", "fastapi", "pandas", "numpy", "scipy", "polars", "pyspark")
 LISTS = ("futr_exog_list", "hist_exog_list", "stat_exog_list")
 
@@ -111,6 +111,13 @@ def test_the_forecaster_passes_every_setting_on() -> None:
         ("Forecaster", "cross_validation", ["df", "n_windows", "step_size", "level", "adapt"]),
         ("Forecaster", "save", ["path"]),
         ("Forecaster", "load", ["path"]),
+        ("Stream", "__init__", ["model", "store"]),
+        ("Stream", "update", ["df", "static_df", "late"]),
+        ("Stream", "predict", ["ids", "futr_df", "level"]),
+        ("Stream", "series", []),
+        ("Stream", "forget", ["ids"]),
+        ("Stream", "export", ["path"]),
+        ("Stream", "import_", ["path"]),
         ("ARUCell", "__init__", ["input_size", "alphas", "ridge", "learn_ridge", "learn_alphas"]),
         ("ARUCell", "init_state", ["batch_size"]),
         ("ARUCell", "predict", ["state", "h"]),

@@ -328,7 +328,7 @@ def test_arguments_are_checked(plain: Forecaster) -> None:
     for level in ([0], [100], [-5], ["90"], [True], [float("nan")]):
         with pytest.raises(ConfigError, match="level must hold percentages between 0 and 100"):
             plain.predict(level=level)
-    with pytest.raises(ConfigError, match="late='drop' is not known: choose 'raise' or 'skip'"):
+    with pytest.raises(ConfigError, match="late='drop' is not known: choose 'raise', 'skip' or 'correct'"):
         plain.update(NEW, late="drop")  # type: ignore[arg-type]
 
 

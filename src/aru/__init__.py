@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from aru.cell import ARUState as ARUState
     from aru.forecaster import Forecaster as Forecaster
     from aru.settings import PAPER as PAPER
+    from aru.stream import Stream as Stream
 
 __version__ = "0.1.0"
 
@@ -19,9 +20,10 @@ _EXPORTS = {
     "ARUState": "aru.cell",
     "Forecaster": "aru.forecaster",
     "PAPER": "aru.settings",
+    "Stream": "aru.stream",
 }
 
-__all__ = ["PAPER", "ARUCell", "ARUState", "Forecaster"]
+__all__ = ["PAPER", "ARUCell", "ARUState", "Forecaster", "Stream"]
 
 
 def __getattr__(name: str) -> object:

@@ -7,7 +7,9 @@ Work is batched over series and windows; series with similar numbers of new rows
 from __future__ import annotations
 
 import functools
+import hashlib
 import itertools
+import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -60,6 +62,16 @@ class Engine:
         self.models = [model.to(device).eval() for model in models]
         self.max_gap = schema.history + settings.window_stride  # a longer gap cannot be told from this one
 
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """Hash of weights, settings and schema. States belong to the model that computed them and to no other."""
+        settings = {k: v for k, v in self.settings.to_json().items() if k not in ("accelerator", "alias")}
+        digest = hashlib.sha256(json.dumps([settings, self.schema.to_json()], sort_keys=True).encode())
+        for model in self.models:
+            for name, value in model.state_dict().items():
+                digest.update(name.encode() + value.cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()[:32]
+
     def empty(self, static: Static) -> SeriesState:
         """States of series that have seen nothing."""
         n, E, M = len(static.numbers), self.schema.input_size, self.schema.history
@@ -95,7 +107,11 @@ class Engine:
             if jump.any():
                 state = self._jump(state, jump, adapt)
             for index in _groups(part.lengths, SERIES_AT_ONCE):
-                state = put(state, index, self._advance_group(take(state, index), part, index, adapt))
+                if len(index) == len(part.lengths):  # one group of all, in order
+                    # Contiguous, as states from bytes are: equal states give equal results, to the bit.
+                    state = tree_map(Tensor.contiguous, self._advance_group(state, part, index, adapt))
+                else:
+                    state = put(state, index, self._advance_group(take(state, index), part, index, adapt))
         return state
 
     @torch.no_grad()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
 import warnings
@@ -13,10 +14,10 @@ import numpy as np
 import pandas as pd
 import torch
 
-from aru import storage
+from aru import records, storage
 from aru.backtest import cutoff_rows, rolling
-from aru.columns import Ints, read_static, show_rows
-from aru.engine import Engine, Forecast, Ragged, choose_device
+from aru.columns import Ints, as_frame, read_static, show_rows
+from aru.engine import Engine, Ragged, choose_device
 from aru.errors import (
     AruError,
     AruWarning,
@@ -29,9 +30,20 @@ from aru.errors import (
 )
 from aru.frames import FrameStyle, forecast_columns, quantiles_of
 from aru.frequency import Frequency
-from aru.ingest import UpdateResult, begin_with_values, check_kinds, compute_update, first_rows, future_rows
+from aru.ingest import (
+    Update,
+    UpdateResult,
+    begin_with_values,
+    check_kinds,
+    compute_update,
+    first_rows,
+    read_futr,
+    read_update,
+)
 from aru.models import build, resolve
 from aru.panel import Panel, read_panel
+from aru.predictions import future_style, predict_next, predict_rows, warn_failed
+from aru.records import Record
 from aru.schema import Schema, choose_lags, context_length, learn_schema
 from aru.settings import (
     CellInput,
@@ -43,7 +55,7 @@ from aru.settings import (
     Settings,
     Transform,
 )
-from aru.state import SeriesState, concat, from_dict, put, take, to_dict
+from aru.state import concat, from_dict, put, take, to_dict
 
 
 class Forecaster:
@@ -207,13 +219,9 @@ class Forecaster:
         engine = self._require_fit()
         index = self._index(ids)
         state = take(self._state, torch.from_numpy(index).to(engine.device))
-        names = self._ids[index]
-        ds, rows = future_rows(engine, self._freq, names, state.last.cpu().numpy(), futr_df)
-        quantiles = quantiles_of(level)
-        forecast = engine.forecast(state, rows, quantiles)
-        _warn_failed(forecast, names)
-        style = self._style if futr_df is None else FrameStyle.of(futr_df, self._style)
-        return self._frame(style, names, ds, forecast, level)
+        futr = read_futr(engine, self._freq, futr_df)
+        columns = predict_next(engine, self._freq, self._ids[index], state, futr, level)
+        return future_style(self._style, futr_df).build(columns)
 
     def predict_new(self, futr_df: Any, static_df: Any = None, level: Sequence[float] | None = None) -> Any:
         """Forecast the first h steps of series that have no value yet, from static and known covariates alone.
@@ -223,9 +231,8 @@ class Forecaster:
         engine = self._require_fit()
         names, ds, rows = first_rows(engine, self._freq, self._ids, futr_df)
         static = engine.schema.encode_static(read_static(static_df, names, self.settings.stat_exog_list), names)
-        forecast = engine.forecast(engine.empty(static), rows, quantiles_of(level))
-        _warn_failed(forecast, names)
-        return self._frame(FrameStyle.of(futr_df, self._style), names, ds, forecast, level)
+        columns = predict_rows(engine, names, engine.empty(static), ds, rows, level)
+        return future_style(self._style, futr_df).build(columns)
 
     def update(self, new_df: Any, static_df: Any = None, late: Literal["raise", "skip"] = "raise") -> UpdateResult:
         """Take in new observations of known and of new series, rows in any order: all of them or none.
@@ -234,17 +241,22 @@ class Forecaster:
         time with another or an unknown value is late: `late="raise"` rejects the call, "skip" applies the rest.
         """
         engine = self._require_fit()
-        style = FrameStyle.of(new_df, self._style)
-        update = compute_update(engine, self._freq, self._ids, self._state, new_df, static_df, late)
-        if update.state is not None:
-            self._apply(update.known, update.new_ids, update.state)
-        return UpdateResult(
-            applied=update.applied,
-            duplicates=update.duplicates,
-            gaps_filled=update.gaps_filled,
-            new_series=list(update.new_ids),
-            late=style.build(update.left_out),
-        )
+        frame = as_frame(new_df, "new_df")
+        style = FrameStyle.of(frame, self._style)
+        new = read_update(engine, self._freq, frame)
+        at = self._ids.get_indexer(new.ids)
+        at = at[at >= 0]
+        known = records.select(Record(self._state), at)
+        update = compute_update(engine, self._freq, style, new, self._ids[at], known, static_df, late)
+        self._apply(update)
+        return update.result
+
+    def without_series(self) -> Forecaster:
+        """The same model, knowing no series: `update` then builds states from nothing but what it is given."""
+        engine = self._require_fit()
+        forecaster = copy.copy(self)
+        forecaster._ids, forecaster._state = self._ids[:0], engine.empty(engine.schema.no_static())
+        return forecaster
 
     def cross_validation(
         self,
@@ -272,7 +284,7 @@ class Forecaster:
         self._warn_cutoffs(panel, cutoffs)
         frames = []
         for fold in rolling(engine, panel, static, cutoffs, quantiles_of(level), adapt):
-            _warn_failed(fold.forecast, panel.ids[fold.series])
+            warn_failed(fold.forecast, panel.ids[fold.series])
             h = self.settings.h
             frames.append(
                 {
@@ -343,12 +355,6 @@ class Forecaster:
             raise ValueError(f"{len(forecaster._ids)} series but {len(forecaster._state.last)} states")
         return forecaster
 
-    def _frame(
-        self, style: FrameStyle, names: pd.Index[Any], ds: Any, forecast: Forecast, level: Sequence[float] | None
-    ) -> Any:
-        keys = {"unique_id": np.repeat(names.to_numpy(), ds.shape[1]), "ds": ds.ravel()}
-        return style.build({**keys, **forecast_columns(forecast, self.settings.name, level)})
-
     @property
     def _columns(self) -> list[str]:
         return [*self.settings.futr_exog_list, *self.settings.hist_exog_list]
@@ -378,13 +384,17 @@ class Forecaster:
         return index
 
     @torch.no_grad()
-    def _apply(self, index: Ints, new_ids: pd.Index[Any], state: SeriesState) -> None:
+    def _apply(self, update: Update) -> None:
         """Replace the states of known series and append those of new ones. Nothing here can fail half-way."""
+        if update.record is None:
+            return
+        state, known = update.record.now, len(update.ids) - len(update.new_ids)
         here = torch.arange(len(state.last), device=state.last.device)
-        merged = put(self._state, torch.from_numpy(index).to(here.device), take(state, here[: len(index)]))
-        if len(new_ids):
-            merged = concat([merged, take(state, here[len(index) :])])
-        ids = self._ids.append(new_ids) if len(new_ids) else self._ids
+        index = torch.from_numpy(self._ids.get_indexer(update.ids[:known])).to(here.device)
+        merged = put(self._state, index, take(state, here[:known]))
+        if len(update.new_ids):
+            merged = concat([merged, take(state, here[known:])])
+        ids = self._ids.append(update.new_ids) if len(update.new_ids) else self._ids
         self._state, self._ids = merged, ids
 
     def _check_enough(self, panel: Panel, val_size: int) -> None:
@@ -415,15 +425,3 @@ class Forecaster:
 def _check_whole(name: str, value: object, least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ConfigError(f"{name} must be a whole number of at least {least}, got {value!r}.")
-
-
-def _warn_failed(forecast: Forecast, ids: pd.Index[Any]) -> None:
-    """Name the series whose local fit failed, and those that have no finite forecast at all."""
-    lost = ~forecast.mean.isfinite().all(1)
-    for which, says in (
-        (forecast.failed & ~lost, "The local fit of series {} failed numerically; the global forecast stands in."),
-        (lost, "Series {} have no finite forecast."),
-    ):
-        if which.any():
-            names = listing(list(ids[which.numpy()]))
-            warnings.warn(f"{says.format(names)} Check their values.", AruWarning, stacklevel=3)

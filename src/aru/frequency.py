@@ -17,6 +17,7 @@ from aru.errors import ConfigError, FrequencyError
 Times = npt.NDArray[np.int64]
 
 DAY = 86_400_000_000  # microseconds
+MINUTE = DAY // 1440
 # Calendar feature -> length of its cycle.
 CYCLES: Mapping[str, int] = MappingProxyType(
     {
@@ -170,13 +171,21 @@ def calendar_features(step: int) -> tuple[str, ...]:
     return ()
 
 
-def calendar_codes(feature: str, times: Times) -> npt.NDArray[np.int64]:
+def calendar_codes(feature: str, times: Times) -> Times:
     """Integer code of one calendar feature at each time."""
-    index = to_index(times)
+    days, clock = np.divmod(times, DAY)
+    if feature == "minute":
+        return clock // MINUTE % 60
+    if feature == "hour":
+        return clock // (60 * MINUTE)
+    if feature == "day_of_week":
+        return (days + 3) % 7  # 1970 began on a Thursday; Monday is 0
     if feature == "week":
-        codes = index.isocalendar().week.to_numpy()
-    elif feature == "day_of_month":
-        codes = index.day.to_numpy()
-    else:
-        codes = getattr(index, feature).to_numpy()
-    return codes.astype(np.int64)
+        weeks: Times = to_index(times).isocalendar().week.to_numpy().astype(np.int64)
+        return weeks
+    dates = days.view("datetime64[D]")
+    months = dates.astype("datetime64[M]")
+    if feature == "month":
+        return months.view(np.int64) % 12 + 1
+    day_of_month: Times = (dates - months).view(np.int64) + 1
+    return day_of_month

@@ -6,105 +6,134 @@ Functions here are pure: they take states and return new ones, so that a caller 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
 import torch
 
-from aru.columns import Categories, Column, Ints, read_static, show_rows
-from aru.engine import Engine, Ragged
+from aru import records
+from aru.columns import Bools, Categories, Column, Ints, read_static, show_rows
+from aru.engine import Engine
 from aru.errors import ColumnError, ConfigError, FutureError, LateError, ValueRangeError, listing
+from aru.frames import FrameStyle
 from aru.frequency import Frequency, Times
-from aru.panel import Known, Panel, Past, read_continuation, read_future
+from aru.panel import Known, Observations, Panel, continuation, read_future, read_observations
+from aru.records import Flat, Past, Record
 from aru.schema import Rows, Schema
-from aru.state import SeriesState, concat, take
+
+Late = Literal["raise", "skip", "correct"]
 
 
 @dataclasses.dataclass(frozen=True)
 class UpdateResult:
-    """What an update did. `late` holds the rows that `late="skip"` left out: unique_id, ds, y and reason."""
+    """What an update did."""
 
     applied: int
     duplicates: int
+    corrected: int
     gaps_filled: int
     new_series: list[Any]
-    late: Any
+    left_out: dict[str, Any] = dataclasses.field(repr=False, compare=False)
+    style: FrameStyle = dataclasses.field(repr=False, compare=False)
+
+    @functools.cached_property
+    def late(self) -> Any:
+        """A frame of the rows that were left out: unique_id, ds, y and reason."""
+        return self.style.build(self.left_out)
 
 
 class Update(NamedTuple):
-    """New states of the series that changed: first the known ones at `known`, then those in `new_ids`."""
+    """New records of the series that changed, first known ones, then those in `new_ids`; and what was done."""
 
-    known: Ints
+    ids: pd.Index[Any]
     new_ids: pd.Index[Any]
-    state: SeriesState | None
-    applied: int
-    gaps_filled: int
-    duplicates: int
-    left_out: dict[str, Any]
+    record: Record | None
+    result: UpdateResult
+
+
+def read_update(engine: Engine, freq: Frequency, df: Any) -> Observations:
+    """Check a frame of new observations, before anything is known of their series."""
+    columns = [*engine.settings.futr_exog_list, *engine.settings.hist_exog_list]
+    new = read_observations(df, freq, columns)
+    check_kinds(new, engine.schema, "new_df")
+    return new
 
 
 def compute_update(
     engine: Engine,
     freq: Frequency,
+    style: FrameStyle,
+    new: Observations,
     ids: pd.Index[Any],
-    state: SeriesState,
-    df: Any,
+    record: Record,
     static_df: Any,
-    late: Literal["raise", "skip"],
+    late: Late,
 ) -> Update:
-    """The states that result from new observations. `ids` and `state` are the series known so far."""
-    if late not in ("raise", "skip"):
-        raise ConfigError(f"late={late!r} is not known: choose 'raise' or 'skip'.")
-    columns = [*engine.settings.futr_exog_list, *engine.settings.hist_exog_list]
-    known = Known(ids, state.last.cpu().numpy())
-    panel, past = read_continuation(df, freq, columns, known, engine.max_gap)
-    check_kinds(panel, engine.schema, "new_df")
-    reasons = _judge(ids, state, past)
+    """The records that result from new observations. `ids` and `record`: what is known of the series in `new`."""
+    if late not in ("raise", "skip", "correct"):
+        raise ConfigError(f"late={late!r} is not known: choose 'raise', 'skip' or 'correct'.")
+    known = Known(ids, record.now.last.cpu().numpy())
+    panel, past = continuation(new, freq, known, engine.max_gap + record.correctable)
+    reasons = _judge(ids, record, past)
     wrong = reasons != "duplicate"
-    if wrong.any() and late == "raise":
+    revised = wrong & _in_reach(freq, ids, record, past) if late == "correct" else np.zeros(len(wrong), bool)
+    left_out = _left_out(past, reasons, wrong & ~revised)
+    if late == "raise" and wrong.any():
         raise LateError(
             f"new_df has {int(wrong.sum())} rows at or before the latest time of their series: "
-            f"{show_rows(past.ids[wrong], past.ds[wrong], engine.schema.datetime)} ({reasons[wrong][0]}). "
+            f"{show_rows(left_out['unique_id'], left_out['ds'], engine.schema.datetime)} ({left_out['reason'][0]}). "
             "Nothing was applied. Drop them, or pass late='skip'."
         )
-    left_out = {
-        "unique_id": past.ids[wrong].to_numpy(),
-        "ds": past.ds[wrong],
-        "y": past.y[wrong],
-        "reason": reasons[wrong],
-    }
-    duplicates = int((~wrong).sum())
-    if len(panel.ids) == 0:
-        return Update(np.zeros(0, np.int64), ids[:0], None, 0, 0, duplicates, left_out)
-
-    fresh = ids.get_indexer(panel.ids) < 0
-    panel = begin_with_values(panel, fresh, "new_df")
-    order = np.argsort(fresh, kind="stable")  # known series first
-    at = ids.get_indexer(panel.ids[order])
-    index, new_ids = at[at >= 0], panel.ids[order][at < 0]
-    parts = [take(state, torch.from_numpy(index).to(engine.device))] if len(index) else []
-    if len(new_ids):
-        static = engine.schema.encode_static(read_static(static_df, new_ids, engine.settings.stat_exog_list), new_ids)
-        parts.append(engine.empty(static))
-    data = Ragged(
-        engine.schema.encode(panel),
-        torch.from_numpy(panel.starts[order]),
-        torch.from_numpy(panel.lengths[order]),
-        torch.from_numpy(panel.skipped),
-    )
-    return Update(
-        known=index,
-        new_ids=new_ids,
-        state=engine.advance(concat(parts) if len(parts) > 1 else parts[0], data),
+    at = ids.get_indexer(panel.ids)
+    panel = begin_with_values(panel, at < 0, "new_df")
+    touched = np.zeros(len(ids), bool)
+    touched[at[at >= 0]] = True
+    if revised.any():
+        touched[ids.get_indexer(past.ids)[past.series[revised]]] = True
+    new_ids = panel.ids[at < 0]
+    result = UpdateResult(
         applied=int((~panel.inserted).sum()),
+        duplicates=int((~wrong).sum()),
+        corrected=int(revised.sum()),
         gaps_filled=int(panel.inserted.sum() + panel.skipped.sum()),
-        duplicates=duplicates,
+        new_series=list(new_ids),
         left_out=left_out,
+        style=style,
     )
+    names = ids[touched].append(new_ids) if len(new_ids) else ids[touched]
+    if len(names) == 0:
+        return Update(names, new_ids, None, result)
+    base = _base(engine, records.select(record, np.flatnonzero(touched)), new_ids, static_df)
+    corrections = _flat(engine.schema, names, past.select(revised)) if revised.any() else None
+    advanced = records.advance(engine, base, _flat(engine.schema, names, panel), corrections)
+    return Update(names, new_ids, advanced, result)
 
 
-def check_kinds(panel: Panel, schema: Schema, name: str) -> None:
+def _left_out(past: Panel, reasons: Any, which: Bools) -> dict[str, Any]:
+    return {
+        "unique_id": past.ids[past.series[which]].to_numpy(),
+        "ds": past.ds[which],
+        "y": past.y[which],
+        "reason": reasons[which],
+    }
+
+
+def _base(engine: Engine, known: Record, new_ids: pd.Index[Any], static_df: Any) -> Record:
+    """The records to advance: of known series, then of new ones, which have seen nothing."""
+    if len(new_ids) == 0:
+        return known
+    static = engine.schema.encode_static(read_static(static_df, new_ids, engine.settings.stat_exog_list), new_ids)
+    return records.join([known, records.empty(engine, static, known.correctable)])
+
+
+def _flat(schema: Schema, names: pd.Index[Any], panel: Panel) -> Flat:
+    """Encoded rows of a panel, series numbered as in `names`."""
+    return Flat(names.get_indexer(panel.ids)[panel.series], schema.encode(panel), panel.skipped)
+
+
+def check_kinds(panel: Panel | Observations, schema: Schema, name: str) -> None:
     """Refuse ids and times of another kind than training had: they would pass for new series, or for the past."""
     kinds = ("strings", "integers")
     integer_ids = bool(pd.api.types.is_integer_dtype(panel.ids))
@@ -135,17 +164,27 @@ def begin_with_values(panel: Panel, which: Any, name: str) -> Panel:
     return panel.select(~before) if before.any() else panel
 
 
-def future_rows(engine: Engine, freq: Frequency, ids: pd.Index[Any], last: Times, futr_df: Any) -> tuple[Times, Rows]:
-    """Timestamps (series, h) and encoded covariates of the next h steps, one series after the other."""
+def read_futr(engine: Engine, freq: Frequency, futr_df: Any) -> Panel | None:
+    """The rows of `futr_df`; None where forecasts need none and none are given."""
     h, columns = engine.settings.h, engine.settings.futr_exog_list
     if futr_df is None:
         if columns or freq.freq is None:
             needed = listing(["unique_id", "ds", *columns], 20)
             raise FutureError(f"Forecasts need futr_df with {needed} for the next {h} steps of each series.")
-        ds = freq.horizon(last, h)
-        return ds, _encode_future(engine.schema, ids, ds, {})
+        return None
     panel = read_future(futr_df, freq, list(columns))
     check_kinds(panel, engine.schema, "futr_df")
+    return panel
+
+
+def future_rows(
+    engine: Engine, freq: Frequency, ids: pd.Index[Any], last: Times, panel: Panel | None
+) -> tuple[Times, Rows]:
+    """Timestamps (series, h) and encoded covariates of the next h steps, one series after the other."""
+    h = engine.settings.h
+    if panel is None:
+        ds = freq.horizon(last, h)
+        return ds, _encode_future(engine.schema, ids, ds, {})
     if freq.freq is None:
         at, ds = _next_rows(panel, ids, last, h)
     else:
@@ -192,25 +231,63 @@ def _pick(panel: Panel, at: Ints) -> dict[str, Column]:
     }
 
 
-def _judge(ids: pd.Index[Any], state: SeriesState, past: Past) -> Any:
+def _judge(ids: pd.Index[Any], record: Record, past: Panel) -> Any:
     """Why each row of the past is one: a duplicate of what was consumed, a conflict with it, or late."""
-    if len(past.ids) == 0:
-        return np.zeros(0, dtype=object)
-    series = torch.from_numpy(ids.get_indexer(past.ids)).to(state.last.device)
-    E = state.ds.shape[1]
-    same = state.ds[series] == torch.from_numpy(past.ds).to(series.device)[:, None]
+    reasons = np.full(len(past.ds), "arrived too late", dtype=object)
+    if len(past.ds) == 0:
+        return reasons
+    seen = _remembered(record)
+    series = ids.get_indexer(past.ids)[past.series]
+    oldest = np.where(seen.valid, seen.ds, np.iinfo(np.int64).max).min(1)
+    near = np.flatnonzero(past.ds >= oldest[series])  # a client may resend years of history
+    series, ds, y = series[near], past.ds[near], past.y[near]
+    same = (seen.ds[series] == ds[:, None]) & seen.valid[series]
+    found, where = same.any(1), same.argmax(1)
+    value, observed = seen.y[series, where], seen.observed[series, where]
+    duplicate = found & np.where(observed, value == y, np.isnan(y))
+    reasons[near[found & observed & ~duplicate]] = "another value was consumed for this time"
+    reasons[near[duplicate]] = "duplicate"
+    return reasons
+
+
+class _Remembered(NamedTuple):
+    """Past rows that a record still holds: (series, row)."""
+
+    ds: Times
+    y: Any
+    observed: Bools
+    valid: Bools
+
+
+def _remembered(record: Record) -> _Remembered:
+    """The context, and the rows that can be revised."""
+    now = record.now
+    E = now.ds.shape[1]
     # Before a series' first value the context is padding.
-    age = torch.arange(E - 1, -1, -1, device=series.device)
-    same &= age <= state.steps[series][:, None]
-    found, where = same.any(1).cpu().numpy(), same.int().argmax(1)
-    kept = torch.arange(len(series), device=series.device)
-    value = state.y[series][:, -E:][kept, where].cpu().numpy()
-    observed = state.observed[series][:, -E:][kept, where].cpu().numpy()
-    missing = np.isnan(past.y)
-    duplicate = found & np.where(observed, value == past.y, missing)
-    conflict = found & observed & ~duplicate
-    reasons = ["duplicate", "another value was consumed for this time"]
-    return np.select([duplicate, conflict], reasons, "arrived too late").astype(object)
+    valid = torch.arange(E - 1, -1, -1, device=now.ds.device) <= now.steps[:, None]
+    parts = [(now.ds, now.y[:, -E:], now.observed[:, -E:], valid)]
+    if isinstance(record.past, Past):
+        recent = record.past.recent
+        inside = torch.arange(record.correctable, device=now.ds.device) < record.buffered[:, None]
+        parts.append((recent.ds, recent.y, recent.observed, inside))
+    return _Remembered(*(torch.cat(v, 1).cpu().numpy() for v in zip(*parts, strict=True)))
+
+
+def _in_reach(freq: Frequency, ids: pd.Index[Any], record: Record, past: Panel) -> Bools:
+    """Which rows of the past lie in the part of their series that can be revised."""
+    if not isinstance(record.past, Past):
+        raise ConfigError("late='correct' needs a store that was created with correctable=1 or more steps.")
+    if len(past.ds) == 0:
+        return np.zeros(0, bool)
+    series = ids.get_indexer(past.ids)[past.series]
+    buffered = record.buffered.cpu().numpy()[series]
+    ds = record.past.recent.ds.cpu().numpy()[series]
+    same = (ds == past.ds[:, None]) & (np.arange(ds.shape[1]) < buffered[:, None])
+    first = same[:, 0] & (record.past.anchor.steps < 0).cpu().numpy()[series]
+    inside: Bools = same.any(1) & ~(first & np.isnan(past.y))  # a series begins with a value
+    if freq.freq is None:  # rows are consecutive whatever their times: another one fits in anywhere
+        inside |= (buffered > 0) & (past.ds > ds[:, 0]) & ~same.any(1)
+    return inside
 
 
 def _matching_rows(panel: Panel, ids: pd.Index[Any], ds: Times) -> Ints:

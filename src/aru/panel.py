@@ -99,12 +99,13 @@ class Known(NamedTuple):
     last: Times
 
 
-class Past(NamedTuple):
-    """Rows of known series at or before their latest time."""
+class Observations(NamedTuple):
+    """Checked rows of a frame, sorted by series and time, before it is known what came before them."""
 
+    rows: _Rows
     ids: pd.Index[Any]
-    ds: Times
-    y: Floats
+    datetime: bool
+    name: str
 
 
 def read_panel(
@@ -115,19 +116,17 @@ def read_panel(
     return _fill_gaps(rows, ids, _positions(rows, ids, freq, datetime, name), freq, max_gap, datetime)
 
 
-def read_continuation(
-    df: Any,
-    freq: Frequency,
-    columns: Sequence[str],
-    known: Known,
-    max_gap: int | None = None,
-    name: str = "new_df",
-) -> tuple[Panel, Past]:
-    """Like `read_panel` for rows that continue known series: gaps count from each series' latest time.
+def read_observations(df: Any, freq: Frequency, columns: Sequence[str], name: str = "new_df") -> Observations:
+    """Check a long frame of new rows; `continuation` then sets them against what is known."""
+    return Observations(*_read_rows(df, freq, ["y", *columns], name), name)
 
-    Rows at or before it are returned apart.
+
+def continuation(new: Observations, freq: Frequency, known: Known, max_gap: int | None = None) -> tuple[Panel, Panel]:
+    """The rows that continue known series or begin new ones; apart from them, those at or before the latest time.
+
+    Gaps count from each series' latest time. In the second panel nothing is filled in.
     """
-    rows, ids, datetime = _read_rows(df, freq, ["y", *columns], name)
+    rows, ids, datetime, name = new
     if len(known.ids) and (known.ids.dtype == np.int64) != (ids.dtype == np.int64):
         kinds = ("integers", "strings") if known.ids.dtype == np.int64 else ("strings", "integers")
         raise ColumnError(f"unique_id of {name} holds {kinds[1]} where {kinds[0]} are known: convert it.")
@@ -135,7 +134,7 @@ def read_continuation(
     never = np.iinfo(np.int64).min
     last = np.where(at >= 0, known.last[at], never) if len(known.ids) else np.full(len(ids), never)
     old = rows.ds <= last[rows.codes]
-    past = Past(ids[rows.codes[old]], rows.ds[old], rows.y[old])
+    past = rows.select(old).panel(ids, datetime)
     # The latest known time of a series becomes its first row, from which positions count; it goes at the end.
     anchors = np.flatnonzero(at >= 0)
     rows = _Rows(
@@ -152,7 +151,7 @@ def read_continuation(
 def read_future(df: Any, freq: Frequency, columns: Sequence[str], name: str = "futr_df") -> Panel:
     """Rows of known covariates, sorted by series and time, as they are: nothing is filled in."""
     rows, ids, datetime = _read_rows(df, freq, columns, name)
-    return _fill_gaps(rows, ids, np.arange(len(rows.ds)), freq, None, datetime)
+    return rows.panel(ids, datetime)
 
 
 def _read_rows(df: Any, freq: Frequency, columns: Sequence[str], name: str) -> tuple[_Rows, pd.Index[Any], bool]:
@@ -204,6 +203,25 @@ class _Rows(NamedTuple):
         order = np.lexsort((self.ds, self.codes))
         data = {k: map_rows(c, lambda a: a[order]) for k, c in self.data.items()}
         return _Rows(self.codes[order], self.ds[order], self.y[order], data)
+
+    def select(self, keep: Bools) -> _Rows:
+        data = {k: map_rows(c, lambda a: a[keep]) for k, c in self.data.items()}
+        return _Rows(self.codes[keep], self.ds[keep], self.y[keep], data)
+
+    def panel(self, ids: pd.Index[Any], datetime: bool) -> Panel:
+        """The rows as they are: nothing is filled in."""
+        lengths = np.bincount(self.codes, minlength=len(ids))
+        return Panel(
+            ids=ids,
+            starts=np.cumsum(lengths) - lengths,
+            lengths=lengths,
+            ds=self.ds,
+            y=self.y,
+            columns=self.data,
+            inserted=np.zeros(len(self.ds), bool),
+            skipped=np.zeros(len(self.ds), np.int64),
+            datetime=datetime,
+        )
 
 
 def _append(column: Column, missing: int, keep: Bools) -> Column:

@@ -59,26 +59,32 @@ def concat(states: list[Tree]) -> Tree:
 
 def to_dict(state: SeriesState) -> dict[str, Tensor]:
     """Flat dictionary of contiguous CPU tensors, keyed by path."""
-    return {key: value.detach().cpu().contiguous() for key, value in _leaves("", state)}
+    return {key: value.detach().cpu().contiguous() for key, value in leaves(state)}
 
 
 def from_dict(like: SeriesState, flat: Mapping[str, Tensor]) -> SeriesState:
     """The inverse of `to_dict`; `like` gives the structure and the device."""
-    restored: SeriesState = _restore("", like, flat)
+    return replace_leaves(like, flat)
+
+
+def leaves(tree: Any, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
+    """The tensors of nested tuples, each with its path."""
+    if isinstance(tree, Tensor):
+        yield prefix, tree
+        return
+    for name, part in _children(prefix, tree):
+        yield from leaves(part, name)
+
+
+def replace_leaves(like: Tree, flat: Mapping[str, Tensor]) -> Tree:
+    """The same tree with other tensors, by path, on the same devices."""
+    restored: Tree = _restore("", like, flat)
     return restored
 
 
 def _children(prefix: str, value: Any) -> list[tuple[str, Any]]:
     names = value._fields if hasattr(value, "_fields") else map(str, range(len(value)))
     return [(f"{prefix}.{name}" if prefix else name, part) for name, part in zip(names, value, strict=True)]
-
-
-def _leaves(prefix: str, value: Any) -> Iterator[tuple[str, Tensor]]:
-    if isinstance(value, Tensor):
-        yield prefix, value
-        return
-    for name, part in _children(prefix, value):
-        yield from _leaves(name, part)
 
 
 def _restore(prefix: str, like: Any, flat: Mapping[str, Tensor]) -> Any:

@@ -1,4 +1,4 @@
-"""The command line: `aru fit | predict | update | backtest | demo | models`.
+"""The command line: `aru fit | predict | update | backtest | demo | models | state`.
 
 Bad input ends a command with exit code 2 and one line on stderr. Nothing imports torch or pandas before a
 command needs them, so that help appears at once.
@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from aru.cli import commands, fitting
+from aru.cli import commands, fitting, state
 
 app = typer.Typer(
     name="aru",
@@ -29,6 +29,7 @@ for command, example in (
     (commands.models, "aru models --json"),
 ):
     app.command(epilog=f"Example: {example}")(command)
+app.add_typer(state.app)
 
 
 @app.callback()

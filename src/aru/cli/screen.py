@@ -40,7 +40,7 @@ _OPTIONS = {
         for name in (
             "h", "freq", "model", "input_size", "lags", "size", "alphas", "ridge", "integration", "scaler",
             "transform", "distribution", "alias", "max_steps", "learning_rate", "batch_size", "ensemble",
-            "val_size", "accelerator", "late", "level",
+            "val_size", "accelerator", "late", "level", "correctable",
         )
     },
 }  # fmt: skip

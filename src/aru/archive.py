@@ -1,0 +1,146 @@
+"""Stores without their model: what is in one, and its records as a Parquet file."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from aru.codec import fields_of, stack
+from aru.errors import InputError, StorageError, listing
+from aru.frequency import Times
+from aru.store import About, Key, Store, Transaction
+
+ROWS = 2**13  # of a Parquet row group
+DESCRIPTION = b"aru"  # key of the store's description in the metadata of a file
+
+
+@dataclasses.dataclass(frozen=True)
+class Contents:
+    """The series of a store: latest time and number of observations of each."""
+
+    about: About
+    ids: pd.Index[Any]
+    last: Times
+    observations: Any
+
+
+def contents(store: Store) -> Contents:
+    """Read from the beginning of each record."""
+    with store.reading() as view:
+        about = require_about(view)
+        keys = view.keys()
+        fields = fields_of(about.layout)
+        last, count = fields["now.last"], fields["now.count"]
+        heads = view.heads(max(last.end, count.end))
+    data = stack(heads, max(last.end, count.end), keys)
+    ids = pd.Index(keys, dtype=np.int64 if about.integer_ids else object)
+    return Contents(about, ids, last.decode(data), count.decode(data).astype(np.int64))
+
+
+def require_about(view: Transaction) -> About:
+    """What the records are; a store without any is an error."""
+    about = view.about()
+    if about is None:
+        raise StorageError("The store is empty: nothing was ever written to it.")
+    return about
+
+
+def forget(store: Store, ids: Iterable[Any] | str | int) -> int:
+    """Remove series for good, all of them or none. Unknown ones are an error."""
+    wanted = list(dict.fromkeys(as_keys(ids)))
+    with store.writing() as change:
+        require_known(wanted, change.get(wanted))
+        change.delete(wanted)
+    return len(wanted)
+
+
+def as_keys(ids: Iterable[Any] | str | int) -> list[Key]:
+    """Ids as stores know them."""
+    items = [ids] if isinstance(ids, (str, int, np.generic)) else list(ids)
+    keys = [i.item() if isinstance(i, np.generic) else i for i in items]
+    odd = [key for key in keys if not isinstance(key, (str, int))]
+    if odd:
+        raise InputError(f"These are no names of series: {listing(odd)}. Give strings or integers.")
+    return keys
+
+
+def require_known(keys: Sequence[Key], blobs: Sequence[bytes | None]) -> list[bytes]:
+    """The records, if there is one for every series."""
+    unknown = [key for key, blob in zip(keys, blobs, strict=True) if blob is None]
+    if unknown:
+        raise InputError(f"These series are not known: {listing(unknown)}. Give their observations to update first.")
+    return [blob for blob in blobs if blob is not None]
+
+
+def export(store: Store, path: str | Path) -> int:
+    """Write all records to a Parquet file, which appears when it is complete. Returns the number of series."""
+    target = Path(path)
+    part = target.with_name(f".{target.name}.part")
+    with store.reading() as view:
+        about = require_about(view)
+        keys = view.keys()
+        kind = pa.int64() if about.integer_ids else pa.string()
+        schema = pa.schema([("unique_id", kind), ("record", pa.binary())], {DESCRIPTION: about.to_json()})
+        try:
+            with pq.ParquetWriter(part, schema) as writer:
+                for at in range(0, len(keys), ROWS):
+                    some = keys[at : at + ROWS]
+                    writer.write_table(pa.table([pa.array(some, kind), view.get(some)], schema=schema))
+            os.replace(part, target)
+        except OSError as error:
+            raise StorageError(f"{target} cannot be written ({error}). Choose another file.") from error
+        finally:
+            part.unlink(missing_ok=True)
+    return len(keys)
+
+
+def import_(store: Store, path: str | Path) -> int:
+    """Put the records of an export into a store, over those of the same series. Returns the number of series."""
+    try:
+        file = pq.ParquetFile(path)
+    except (OSError, pa.ArrowException) as error:
+        raise StorageError(f"{path} cannot be read ({error}). Give a file that an export wrote.") from error
+    with file, store.writing() as change:
+        description = (file.schema_arrow.metadata or {}).get(DESCRIPTION)
+        if description is None:
+            raise StorageError(f"{path} is no export of a store: give a file that an export wrote.")
+        about = About.from_json(description)
+        present = change.about()
+        if present is None:
+            change.describe(about)
+        else:
+            check_same(present, about, path)
+        total = 0
+        for batch in file.iter_batches(ROWS):
+            keys, blobs = batch.column("unique_id").to_pylist(), batch.column("record").to_pylist()
+            stack(blobs, about.size, keys)
+            change.put(keys, blobs)
+            total += len(keys)
+    return total
+
+
+def check_same(ours: About, theirs: About, name: object) -> None:
+    """Refuse records that another model, another version or another setting wrote."""
+    if theirs.fingerprint != ours.fingerprint:
+        raise StorageError(
+            f"{name} was written by another model (fingerprint {theirs.fingerprint}, here {ours.fingerprint}). "
+            "Use the model that wrote it, or rebuild the states from history with aru state migrate."
+        )
+    if theirs.correctable != ours.correctable:
+        raise StorageError(
+            f"{name} has correctable={theirs.correctable}, here it is {ours.correctable}: it is fixed when a store is "
+            "created. Leave it out, or rebuild the states from history with aru state migrate."
+        )
+    if theirs != ours:
+        raise StorageError(
+            f"{name} was written in another format ({theirs.format}, here {ours.format}). Use the version of aru that "
+            "wrote it, or rebuild the states from history with aru state migrate."
+        )

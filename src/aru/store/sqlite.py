@@ -1,0 +1,176 @@
+"""One SQLite file: durable, and safe for many threads and processes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from aru.errors import StorageError
+from aru.store.base import About, Key, Store, Transaction, chunks
+
+APPLICATION = 0x41525501  # marks a file as ours
+PAGE = 2**14  # bytes: three or four records of the usual size share a page
+LOG = 2**26  # bytes of write-ahead log before it is merged into the file
+WAIT = 60.0  # seconds that a writer waits for another process
+IDLE = 8  # connections that are kept for the next thread
+VARIABLES = 2**14  # of one statement; SQLite allows 32,766
+
+
+class SQLiteStore(Store):
+    """Records in a SQLite file, created on first use.
+
+    Write-ahead logging with synchronous=FULL: a change that was acknowledged survives a crash of process or machine.
+    A connection serves one thread at a time. Threads of a process queue for writing on a lock, processes on SQLite's.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._writer = threading.Lock()
+        self._idle: list[sqlite3.Connection] = []
+        self._process = os.getpid()
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[Transaction]:
+        """One consistent view; writers do not wait for it, nor it for them."""
+        self._after_fork()
+        with self._transaction("BEGIN") as connection:
+            yield _SQLiteTransaction(connection)
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[Transaction]:
+        """The only writer among all threads and processes."""
+        self._after_fork()
+        with self._writer, self._transaction("BEGIN IMMEDIATE") as connection:
+            yield _SQLiteTransaction(connection)
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def close(self) -> None:
+        """Close idle connections; the last one to close merges the log into the file."""
+        while self._idle:
+            self._idle.pop().close()
+
+    @contextlib.contextmanager
+    def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
+        with self._named_errors():
+            connection = self._borrow()
+            try:
+                connection.execute(begin)
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+            finally:
+                self._return(connection)
+
+    @contextlib.contextmanager
+    def _named_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            if "locked" in str(error):
+                raise StorageError(f"{self.path} was busy for {WAIT:g} s with other writers: try again.") from error
+            raise StorageError(
+                f"{self.path} cannot be used as a store: {error}. Give the path of a store, or of a new file."
+            ) from error
+
+    def _after_fork(self) -> None:
+        """In a child process start anew: connections and locks stay with the parent, and must not be closed here."""
+        if self._process != os.getpid():
+            self._parents = self._idle
+            self._process, self._idle, self._writer = os.getpid(), [], threading.Lock()
+
+    def _borrow(self) -> sqlite3.Connection:
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return self._connect()
+
+    def _return(self, connection: sqlite3.Connection) -> None:
+        if len(self._idle) < IDLE:
+            self._idle.append(connection)
+        else:
+            connection.close()
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self.path, timeout=WAIT, isolation_level=None, check_same_thread=False)
+        try:
+            self._prepare(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        connection.execute(f"PRAGMA page_size={PAGE}")  # counts only before a file has pages
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        if application != APPLICATION:
+            (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            if application or tables:
+                raise sqlite3.DatabaseError("it is a database of another program")
+            _patiently(connection, "PRAGMA journal_mode=WAL")
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("CREATE TABLE IF NOT EXISTS about (description TEXT NOT NULL)")
+            connection.execute("CREATE TABLE IF NOT EXISTS series (id PRIMARY KEY, record BLOB NOT NULL)")
+            connection.execute(f"PRAGMA application_id={APPLICATION}")
+            connection.execute("COMMIT")
+        connection.execute("PRAGMA synchronous=FULL")
+        connection.execute(f"PRAGMA wal_autocheckpoint={LOG // PAGE}")
+        connection.execute("PRAGMA cache_size=-16384")  # kB
+
+
+def _patiently(connection: sqlite3.Connection, statement: str) -> None:
+    """Run a statement for which SQLite itself does not wait when another process is in its way."""
+    until = time.monotonic() + WAIT
+    while True:
+        try:
+            connection.execute(statement)
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > until:
+                raise
+            time.sleep(0.01)
+
+
+class _SQLiteTransaction(Transaction):
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def about(self) -> About | None:
+        row = self._connection.execute("SELECT description FROM about").fetchone()
+        return None if row is None else About.from_json(row[0])
+
+    def describe(self, about: About) -> None:
+        self._connection.execute("DELETE FROM about")
+        self._connection.execute("INSERT INTO about VALUES (?)", (about.to_json(),))
+
+    def get(self, keys: Sequence[Key]) -> list[bytes | None]:
+        found: dict[Key, bytes] = {}
+        for part in chunks(keys, VARIABLES):
+            marks = ",".join("?" * len(part))
+            found.update(self._connection.execute(f"SELECT id, record FROM series WHERE id IN ({marks})", part))
+        return list(map(found.get, keys))
+
+    def keys(self) -> list[Key]:
+        return [key for (key,) in self._connection.execute("SELECT id FROM series ORDER BY id")]
+
+    def heads(self, size: int) -> list[bytes]:
+        rows = self._connection.execute("SELECT substr(record, 1, ?) FROM series ORDER BY id", (size,))
+        return [head for (head,) in rows]
+
+    def put(self, keys: Sequence[Key], records: Sequence[bytes | memoryview]) -> None:
+        self._connection.executemany(
+            "INSERT INTO series VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET record = excluded.record",
+            zip(keys, records, strict=True),
+        )
+
+    def delete(self, keys: Sequence[Key]) -> None:
+        self._connection.executemany("DELETE FROM series WHERE id = ?", [(key,) for key in keys])

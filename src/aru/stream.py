@@ -1,0 +1,188 @@
+"""`Stream`: a trained model that takes in observations and forecasts, with its states in a durable store."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from aru import archive, records
+from aru.codec import FORMAT, Codec
+from aru.columns import as_frame
+from aru.errors import ConfigError, StorageError
+from aru.forecaster import Forecaster
+from aru.frames import FrameStyle
+from aru.ingest import Late, UpdateResult, compute_update, read_futr, read_update
+from aru.predictions import future_style, predict_next
+from aru.records import Record
+from aru.store import About, Key, MemoryStore, SQLiteStore, Store
+
+AT_ONCE = 2**14  # series whose states are decoded at a time
+
+
+class Stream:
+    """A trained model with states that live in a store.
+
+    Args:
+        model: A forecaster, or the folder that `Forecaster.save` wrote.
+        store: Path of a SQLite file, created on first use; None keeps the states in memory; or a store object. A new
+            store starts with the states of the model.
+        correctable: How many of the latest steps of a series `late="correct"` can revise. Fixed when the store is
+            created, 0 unless given; None takes what the store has.
+        accelerator: Where a model that is loaded computes: "auto", "cpu" or "gpu".
+    """
+
+    def __init__(
+        self,
+        model: Forecaster | str | Path,
+        store: Store | str | Path | None = None,
+        correctable: int | None = None,
+        accelerator: str = "auto",
+    ) -> None:
+        if correctable is not None and (isinstance(correctable, bool) or correctable < 0):
+            raise ConfigError(f"correctable must be a whole number of at least 0, got {correctable!r}.")
+        forecaster = model if isinstance(model, Forecaster) else Forecaster.load(model, accelerator)
+        self._engine, self._freq, self._style = forecaster._require_fit(), forecaster._freq, forecaster._style
+        self._store = _open(store)
+        with self._store.reading() as view:
+            about = view.about()
+        self._use(about.correctable if about and correctable is None else correctable or 0)
+        if about is None:
+            about = self._seed(forecaster)
+        archive.check_same(self._about, about, self._store)
+
+    @property
+    def correctable(self) -> int:
+        """How many of the latest steps of a series can be revised."""
+        return self._about.correctable
+
+    def update(self, df: Any, static_df: Any = None, late: Late = "raise") -> UpdateResult:
+        """Take in new observations of known and of new series, rows in any order: all of them or none.
+
+        Rows that a series has consumed are counted as duplicates and ignored. Other rows at or before a series' latest
+        time are late: "raise" rejects the call, "skip" applies the rest, and "correct" besides revises the latest
+        steps as far as the store is `correctable`. Rows that were left out are returned with the reason.
+        """
+        frame = as_frame(df, "new_df")
+        style = FrameStyle.of(frame, self._style)
+        new = read_update(self._engine, self._freq, frame)
+        with self._store.writing() as change:
+            blobs = change.get(new.ids.tolist())
+            known = new.ids[[blob is not None for blob in blobs]]
+            record = self._decode(known, [blob for blob in blobs if blob is not None])
+            update = compute_update(self._engine, self._freq, style, new, known, record, static_df, late)
+            if update.record is not None:
+                change.put(update.ids.tolist(), self._codec.encode(update.record))
+        return update.result
+
+    def predict(
+        self, ids: Iterable[Any] | str | int | None = None, futr_df: Any = None, level: Sequence[float] | None = None
+    ) -> Any:
+        """Forecast the next h steps of every known series, or of `ids`. Nothing is changed.
+
+        `futr_df` holds the known-future covariates of these steps; without a frequency also their timestamps.
+        """
+        futr = read_futr(self._engine, self._freq, futr_df)
+        with self._store.reading() as view:
+            keys = view.keys() if ids is None else archive.as_keys(ids)
+            blobs = archive.require_known(keys, view.get(keys))
+        names = self._index(keys)
+        parts = []
+        for at in range(0, max(len(keys), 1), AT_ONCE):
+            here = slice(at, at + AT_ONCE)
+            state = self._decode(names[here], blobs[here]).now
+            parts.append(predict_next(self._engine, self._freq, names[here], state, futr, level))
+        columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        return future_style(self._style, futr_df).build(columns)
+
+    def series(self) -> Any:
+        """A frame of all series: unique_id, latest ds and number of observations."""
+        found = archive.contents(self._store)
+        return self._style.build(
+            {"unique_id": found.ids.to_numpy(), "ds": found.last, "observations": found.observations}
+        )
+
+    def forget(self, ids: Iterable[Any] | str | int) -> int:
+        """Remove series for good, all of them or none, and return their number."""
+        return archive.forget(self._store, ids)
+
+    def export(self, path: str | Path) -> int:
+        """Write the states of all series to a Parquet file, and return their number."""
+        return archive.export(self._store, path)
+
+    def import_(self, path: str | Path) -> int:
+        """Read states that `export` wrote, over those of the same series, and return their number."""
+        return archive.import_(self._store, path)
+
+    def close(self) -> None:
+        """Let go of the store's files; whoever uses the stream next opens them again."""
+        self._store.close()
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _use(self, correctable: int) -> None:
+        """Settle the format of records."""
+        engine, schema = self._engine, self._engine.schema
+        self._codec: Codec[Record] = Codec(records.empty(engine, schema.no_static(), correctable))
+        self._about = About(
+            format=FORMAT,
+            fingerprint=engine.fingerprint,
+            correctable=correctable,
+            size=self._codec.size,
+            layout=self._codec.layout,
+            integer_ids=schema.integer_ids,
+            datetime=schema.datetime,
+        )
+
+    def _seed(self, forecaster: Forecaster) -> About:
+        """Describe a new store and fill it with the states of the model, unless somebody else was faster."""
+        with self._store.writing() as change:
+            about = change.about()
+            if about is None:
+                change.describe(self._about)
+                record = records.begin(forecaster._state, self.correctable)
+                change.put(forecaster._ids.tolist(), self._codec.encode(record))
+        return about or self._about
+
+    def _index(self, keys: Sequence[Key]) -> pd.Index[Any]:
+        return pd.Index(keys, dtype=np.int64 if self._engine.schema.integer_ids else object)
+
+    def _decode(self, ids: pd.Index[Any], blobs: Sequence[bytes]) -> Record:
+        return self._codec.decode(blobs, ids)
+
+
+def _open(store: Store | str | Path | None) -> Store:
+    if isinstance(store, Store):
+        return store
+    return MemoryStore() if store is None else SQLiteStore(store)
+
+
+def rebuild(
+    model: Forecaster | str | Path, path: str | Path, df: Any, static_df: Any = None, correctable: int = 0
+) -> UpdateResult:
+    """Create a store whose states are those of a history from its very beginning; it appears when it is complete."""
+    target = Path(path)
+    if target.exists():
+        raise StorageError(f"{target} exists already: choose a new file.")
+    forecaster = model if isinstance(model, Forecaster) else Forecaster.load(model)
+    part = target.with_name(f".{target.name}.part")
+    part.unlink(missing_ok=True)  # of an earlier attempt
+    try:
+        with Stream(forecaster.without_series(), part, correctable) as stream:
+            result = stream.update(df, static_df)
+        os.replace(part, target)
+    finally:
+        for suffix in ("", "-wal", "-shm"):
+            part.with_name(part.name + suffix).unlink(missing_ok=True)
+    return result

@@ -1,0 +1,239 @@
+"""What every store promises."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aru.errors import StorageError
+from aru.store import About, MemoryStore, RocksStore, SQLiteStore, Store
+
+ABOUT = About(1, "f" * 32, 3, 10, [["now.last", "<i8", []]], False, True)
+DURABLE = ["sqlite", "rocks"]
+Open = Callable[[], Store]
+
+
+@pytest.fixture(params=["memory", *DURABLE])
+def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
+    """Opens the same store again and again; closes all of them in the end."""
+    if request.param == "rocks" and importlib.util.find_spec("rocksdict") is None:
+        pytest.skip("rocksdict is not installed")
+    memory, opened = MemoryStore(), list[Store]()
+
+    def make() -> Store:
+        for store in opened if request.param == "rocks" else ():
+            store.close()  # one at a time
+        kinds: dict[str, Callable[[], Store]] = {
+            "memory": lambda: memory,
+            "sqlite": lambda: SQLiteStore(tmp_path / "state.db"),
+            "rocks": lambda: RocksStore(tmp_path / "state"),
+        }
+        opened.append(kinds[request.param]())
+        return opened[-1]
+
+    yield make
+    for store in opened:
+        store.close()
+
+
+def fill(store: Store, **records: bytes) -> None:
+    with store.writing() as change:
+        change.put(list(records), list(records.values()))
+
+
+def read(store: Store, *keys: Any) -> list[bytes | None]:
+    with store.reading() as view:
+        return view.get(keys)
+
+
+def test_a_new_store_is_empty(open_store: Open) -> None:
+    with open_store().reading() as view:
+        assert view.about() is None
+        assert view.keys() == []
+        assert view.heads(3) == []
+        assert view.get(["a"]) == [None]
+        assert view.get([]) == []
+
+
+def test_records_come_back_as_they_were(open_store: Open) -> None:
+    store = open_store()
+    odd = ["", "ü ß", "a,b", "7", "x\x00y", "'); DROP TABLE series; --"]
+    with store.writing() as change:
+        change.describe(ABOUT)
+        change.put(odd, [bytes([i]) * (1 + i * 3000) for i in range(len(odd))])
+        change.put([odd[1]], [memoryview(b"later")])
+        assert change.get([odd[1], "nobody"]) == [b"later", None]
+        assert change.keys() == sorted(odd)
+    again = open_store()
+    with again.reading() as view:
+        assert view.about() == ABOUT
+        assert view.keys() == sorted(odd)
+        assert view.get([odd[2], "nobody", odd[0], odd[2]]) == [b"\x02" * 6001, None, b"\x00", b"\x02" * 6001]
+        assert view.heads(2) == [r[:2] for r in view.get(sorted(odd)) if r is not None]
+
+
+def test_numbers_are_keys_of_their_own(open_store: Open) -> None:
+    store = open_store()
+    with store.writing() as change:
+        change.put([10, 9, -3], [b"ten", b"nine", b"minus"])
+    assert read(store, 9, 10, "9", -3) == [b"nine", b"ten", None, b"minus"]
+    with store.reading() as view:
+        assert view.keys() == [-3, 9, 10]
+
+
+def test_many_records_at_once(open_store: Open) -> None:
+    store = open_store()
+    keys = [f"s{i:06}" for i in range(40_000)]
+    with store.writing() as change:
+        change.put(keys, [key.encode() for key in keys])
+    with store.reading() as view:
+        assert view.get(keys[::-1]) == [key.encode() for key in keys[::-1]]
+        assert view.keys() == keys
+        assert view.heads(3) == [key[:3].encode() for key in keys]
+
+
+def test_a_failed_change_leaves_nothing_behind(open_store: Open) -> None:
+    store = open_store()
+    fill(store, a=b"1", b=b"2")
+
+    def fail() -> None:
+        with store.writing() as change:
+            change.describe(ABOUT)
+            change.put(["a", "c"], [b"9", b"9"])
+            change.delete(["b"])
+            assert change.get(["a", "b", "c"]) == [b"9", None, b"9"]
+            assert change.keys() == ["a", "c"]
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail()
+    assert read(store, "a", "b", "c") == [b"1", b"2", None]
+    with open_store().reading() as view:
+        assert view.about() is None
+        assert view.keys() == ["a", "b"]
+    fill(store := open_store(), c=b"3")  # and the store goes on working
+    assert read(store, "a", "b", "c") == [b"1", b"2", b"3"]
+
+
+def test_removed_records_are_gone(open_store: Open) -> None:
+    store = open_store()
+    fill(store, a=b"1", b=b"2", c=b"3")
+    with store.writing() as change:
+        change.delete(["a", "c", "nobody"])
+    with open_store().reading() as view:
+        assert view.keys() == ["b"]
+        assert view.get(["a", "b"]) == [None, b"2"]
+
+
+def test_readers_see_all_of_a_change_or_nothing_and_do_not_wait_for_it(open_store: Open) -> None:
+    store = open_store()
+    fill(store, a=b"old", b=b"old")
+    with store.writing() as change:
+        change.put(["a", "b"], [b"new", b"new"])
+        assert in_thread(lambda: read(store, "a", "b")) == [b"old", b"old"]
+    assert in_thread(lambda: read(store, "a", "b")) == [b"new", b"new"]
+
+
+def test_writers_take_turns(open_store: Open) -> None:
+    store = open_store()
+    fill(store, a=b"0")
+
+    def count() -> None:
+        for _ in range(20):
+            with store.writing() as change:
+                (value,) = change.get(["a"])
+                assert value is not None
+                change.put(["a"], [str(int(value) + 1).encode()])
+
+    threads = [threading.Thread(target=count) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert read(store, "a") == [b"160"]
+
+
+def in_thread(work: Callable[[], Any]) -> Any:
+    results: list[Any] = []
+    thread = threading.Thread(target=lambda: results.append(work()))
+    thread.start()
+    thread.join(10)
+    return results[0]
+
+
+# SQLite
+
+
+def test_files_that_are_no_stores_are_left_alone(tmp_path: Path) -> None:
+    text = tmp_path / "notes.txt"
+    text.write_text("these are my notes " * 100)
+    other = sqlite3.connect(tmp_path / "other.db")
+    other.execute("CREATE TABLE mine (x)")
+    other.close()
+    for path in (text, tmp_path / "other.db", tmp_path, tmp_path / "no" / "folder.db"):
+        before = path.read_bytes() if path.is_file() else b""
+        with pytest.raises(StorageError, match=r"cannot be used as a store: .*Give the path"):
+            read(SQLiteStore(path), "a")
+        assert before == (path.read_bytes() if path.is_file() else b"")
+
+
+def test_a_change_is_on_disk_when_it_is_acknowledged(tmp_path: Path) -> None:
+    store = SQLiteStore(tmp_path / "state.db")
+    with store._transaction("BEGIN") as connection:
+        settings = {n: connection.execute(f"PRAGMA {n}").fetchone()[0] for n in ("journal_mode", "synchronous")}
+    assert settings == {"journal_mode": "wal", "synchronous": 2}
+    store.close()
+
+
+def test_closing_merges_the_log_and_the_store_opens_again(tmp_path: Path) -> None:
+    store = SQLiteStore(tmp_path / "state.db")
+    fill(store, a=b"1")
+    store.close()
+    assert os.listdir(tmp_path) == ["state.db"]
+    assert read(store, "a") == [b"1"]
+    store.close()
+
+
+def test_a_forked_process_gets_connections_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = SQLiteStore(tmp_path / "state.db")
+    fill(store, a=b"1")
+    parents = list(store._idle)
+    with monkeypatch.context() as child:
+        child.setattr(os, "getpid", lambda: -1)
+        assert read(store, "a") == [b"1"]
+        assert not set(map(id, parents)) & set(map(id, store._idle))
+    store.close()
+    for connection in parents:
+        connection.close()
+
+
+def test_a_writer_that_never_gets_its_turn_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aru.store.sqlite.WAIT", 0.1)
+    one, other = SQLiteStore(tmp_path / "state.db"), SQLiteStore(tmp_path / "state.db")
+    with one.writing():
+        with pytest.raises(StorageError, match=r"was busy for 0\.1 s with other writers: try again"):
+            fill(other, a=b"1")
+        assert read(other, "a") == [None]
+    fill(other, a=b"1")
+    one.close()
+    other.close()
+
+
+def test_descriptions_that_cannot_be_read_are_refused() -> None:
+    assert About.from_json(ABOUT.to_json()) == ABOUT
+    for text in ("{", "[1]", '{"colour": 1}'):
+        with pytest.raises(StorageError, match="Use the version of aru that wrote it"):
+            About.from_json(text)
+
+
+def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "rocksdict", None)
+    with pytest.raises(StorageError, match=r"pip install 'aru-forecast\[rocksdb\]'"):
+        read(RocksStore(tmp_path / "state"), "a")
