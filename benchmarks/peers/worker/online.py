@@ -1,0 +1,51 @@
+"""River: one online model per series, which learns from every value once and never looks back."""
+
+from __future__ import annotations
+
+import pandas as pd
+from river import time_series
+
+from benchmarks.peers.worker.interface import Spec, filled, one_hot
+
+LONGEST_ORDER = 12
+
+
+class SNARIMAXPeer:
+    """SNARIMAX with River's default regressor; known covariates enter as features, categories as 0 and 1.
+
+    Gaps are filled with the last value. River has no intervals for it; the point forecast is mean and median.
+    """
+
+    libraries = ("river",)
+
+    def __init__(self, spec: Spec, static: pd.DataFrame) -> None:
+        order = min(spec.season, LONGEST_ORDER)
+        self.spec = spec
+        self.models = [time_series.SNARIMAX(p=order, d=0, q=order, m=spec.season, sd=1) for _ in range(len(static))]
+        self.seen = pd.Series(-1, index=static.unique_id)
+
+    def fit(self, past: pd.DataFrame) -> None:
+        """Learn from the training rows, one after the other."""
+        self._learn(past)
+
+    def predict(self, past: pd.DataFrame, future: pd.DataFrame) -> pd.DataFrame:
+        """Learn from the rows that are new, then forecast."""
+        self._learn(past)
+        known = self._features(future)
+        out = future[["unique_id", "step"]].copy()
+        values = []
+        for start in range(0, len(future), self.spec.h):
+            model = self.models[future.unique_id[start]]
+            values += model.forecast(self.spec.h, known[start : start + self.spec.h])
+        return out.assign(mean=values, median=values)
+
+    def _learn(self, past: pd.DataFrame) -> None:
+        past = past.assign(y=filled(past))
+        new = past[past.step > past.unique_id.map(self.seen)]
+        for series, y, x in zip(new.unique_id, new.y, self._features(new), strict=True):
+            self.models[series].learn_one(y, x)
+        self.seen = past.groupby("unique_id").step.max()
+
+    def _features(self, rows: pd.DataFrame) -> list[dict[str, float]]:
+        columns = pd.concat([rows[self.spec.numbers], one_hot(rows, self.spec.codes)], axis=1)
+        return columns.astype(float).to_dict("records") if len(columns.columns) else [{} for _ in range(len(rows))]
