@@ -9,8 +9,6 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.data import DATASETS, Dataset
-
 from aru.errors import AruError
 from benchmarks.peers import environments
 from benchmarks.peers.environments import OWN, PeerError
@@ -18,6 +16,7 @@ from benchmarks.peers.exchange import run_peer
 from benchmarks.peers.registry import PEERS
 from benchmarks.peers.results import Key, append, make_row, read_keys
 from benchmarks.peers.task import Task, make_task, sample
+from experiments.data import DATASETS, Dataset
 
 SEASONS = {"rossmann": 6}  # open days of a week: consecutive rows have no season of their own
 

@@ -16,7 +16,6 @@ class PeerInfo:
     entry: str  # "module:callable" on the worker's side
     about: str
     steps: int = 0  # training steps (trees for boosting) unless told otherwise; 0: it has none
-    intervals: bool = True
     max_series: int | None = None  # where the whole dataset would take days
 
 
@@ -46,7 +45,6 @@ PEERS = {
             "river",
             f"{WORKER}.online:SNARIMAXPeer",
             "River, online, one model per series",
-            intervals=False,
         ),
         PeerInfo(
             "gluonts-deepar", "gluonts", f"{WORKER}.gluon:GluonDeepARPeer", "GluonTS in torch, Student-t", steps=5000

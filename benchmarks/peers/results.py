@@ -8,11 +8,10 @@ import datetime
 from pathlib import Path
 from typing import Any
 
-from experiments.core import commit
-
 from aru.backtest import scores
 from benchmarks.peers.exchange import Outcome
 from benchmarks.peers.worker.interface import LEVEL
+from experiments.core import commit
 
 FIELDS = [
     "dataset", "method", "seed", "steps", "windows", "step_size", "series", "version", "values", "nd", "rmse",
