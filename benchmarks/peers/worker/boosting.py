@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import pandas as pd
 from lightgbm import LGBMRegressor
 from mlforecast import MLForecast
@@ -11,7 +9,7 @@ from mlforecast.lag_transforms import ExpandingMean, RollingMean
 from mlforecast.target_transforms import LocalStandardScaler
 from mlforecast.utils import PredictionIntervals
 
-from benchmarks.peers.worker.interface import LEVEL, Spec, filled
+from benchmarks.peers.worker.interface import LEVEL, Spec, filled, threads
 
 CALIBRATION_WINDOWS = 10
 
@@ -30,14 +28,13 @@ class LightGBMPeer:
         self.static = static
         self.covariates = [*spec.numbers, *spec.codes]
         self.intervals = False
-        threads = int(os.environ.get("OMP_NUM_THREADS", "0")) or None
         settings = {
             "n_estimators": spec.steps,
             "learning_rate": 0.05,
             "num_leaves": 63,
             "colsample_bytree": 0.8,
             "random_state": spec.seed,
-            "n_jobs": threads,
+            "n_jobs": threads(),
             "verbosity": -1,
         }
         models = {"mean": LGBMRegressor(**settings), "median": LGBMRegressor(objective="l1", **settings)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from pathlib import Path
 from typing import Protocol
 
@@ -69,6 +70,11 @@ class Peer(Protocol):
 
         Returns the columns of FORECAST, without `low` and `high` where the method has no intervals.
         """
+
+
+def threads() -> int:
+    """How many cores a peer may use: OMP_NUM_THREADS, else all."""
+    return int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1)
 
 
 def filled(frame: pd.DataFrame) -> pd.Series[float]:

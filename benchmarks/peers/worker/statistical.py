@@ -6,7 +6,7 @@ import pandas as pd
 from statsforecast import StatsForecast
 from statsforecast.models import AutoARIMA, AutoETS, SeasonalNaive
 
-from benchmarks.peers.worker.interface import LEVEL, Spec, filled
+from benchmarks.peers.worker.interface import LEVEL, Spec, filled, threads
 
 LONGEST_SEASON = 24  # of exponential smoothing, and of an ARIMA search that ends
 HISTORY = 2000  # rows that a fit reads: all of most series, and enough of the others
@@ -24,8 +24,12 @@ class StatsForecastPeer:
         season = spec.season if spec.season <= LONGEST_SEASON else 1
         self.h = spec.h
         self.name = model.__name__
-        fallback = SeasonalNaive(season_length=season)
-        self.forecaster = StatsForecast([model(season_length=season)], freq=1, fallback_model=fallback)
+        self.forecaster = StatsForecast(
+            [model(season_length=season)],
+            freq=1,
+            n_jobs=threads(),
+            fallback_model=SeasonalNaive(season_length=season),
+        )
 
     def fit(self, past: pd.DataFrame) -> None:
         """Everything happens at the cutoffs."""
