@@ -206,6 +206,8 @@ def test_environments_are_asked_for_by_name(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(PeerError, match=r"benchmarks\.peers setup"):
         environments.interpreter("river")
     assert command.main(["setup", "prophet"]) == 2
+    with pytest.raises(SystemExit):
+        command.main(["run", "--dataset", "parts", "--out", "x.csv", "--windows", "0"])
     installs: list[list[str]] = []
 
     class Done:

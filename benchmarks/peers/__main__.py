@@ -98,6 +98,13 @@ def _task(options: argparse.Namespace, data: Dataset, limit: int | None) -> Task
     return make_task(df, data.static, data.settings, windows, step_size, SEASONS.get(options.dataset))
 
 
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not positive")
+    return value
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.peers", description=__doc__)
     commands = parser.add_subparsers(required=True)
@@ -110,11 +117,11 @@ def _parser() -> argparse.ArgumentParser:
     command = commands.add_parser("run", help="forecast, score, and append one row per run")
     command.add_argument("--dataset", required=True, choices=list(DATASETS))
     command.add_argument("--peers", nargs="+", choices=list(PEERS), default=list(PEERS))
-    command.add_argument("--windows", type=int, help="rolling windows; by default those of the test rows")
-    command.add_argument("--step-size", type=int, help="rows between cutoffs; by default the horizon")
-    command.add_argument("--series", type=int, help="a fixed sample of at most this many series")
+    command.add_argument("--windows", type=_positive, help="rolling windows; by default those of the test rows")
+    command.add_argument("--step-size", type=_positive, help="rows between cutoffs; by default the horizon")
+    command.add_argument("--series", type=_positive, help="a fixed sample of at most this many series")
     command.add_argument("--seeds", type=int, nargs="+", default=[0])
-    command.add_argument("--steps", type=int, help="training steps (or trees) instead of each peer's own number")
+    command.add_argument("--steps", type=_positive, help="training steps (or trees) instead of each peer's own number")
     command.add_argument("--accelerator", default="auto", choices=["auto", "cpu", "gpu"])
     command.add_argument("--out", type=Path, required=True, help="CSV file; runs that it has are skipped")
     command.add_argument("--frames", type=Path, help="folder for the forecasts, one Parquet file per run")

@@ -68,7 +68,9 @@ def setup(group: str, torch: str = TORCH) -> None:
 
 
 def _digest(group: str) -> str:
-    return hashlib.sha256(requirements(group).read_bytes()).hexdigest()
+    """A hash of the pins; comments may change."""
+    lines = requirements(group).read_text().splitlines()
+    return hashlib.sha256("\n".join(line for line in lines if not line.startswith("#")).encode()).hexdigest()
 
 
 def _python(group: str) -> Path:

@@ -6,16 +6,19 @@ import pandas as pd
 from river import linear_model, optim, preprocessing, time_series
 
 from benchmarks.peers.worker.interface import Spec, filled, one_hot
+from benchmarks.peers.worker.naive import SeasonalNaive
 
 LONGEST_ORDER = 12
 RATE = 1e-3  # River's default of 1e-2 diverges with this many lags
+DIVERGED = 10  # times the largest value of a series: no forecast any more
 
 
 class SNARIMAXPeer:
     """Seasonal differences on lags, past errors and known covariates; categories enter as 0 and 1.
 
     The regressor is River's usual scaler and linear regression; order and rate were chosen on rows before the test.
-    Gaps are filled with the last value. A series without a whole season in training has plain differences instead.
+    Where a series diverges all the same, its window gets the seasonal naive forecast. Gaps are filled with the last
+    value. A series without a whole season in training has plain differences instead.
     River has no intervals for this model; the point forecast is mean and median.
     """
 
@@ -23,6 +26,7 @@ class SNARIMAXPeer:
 
     def __init__(self, spec: Spec, static: pd.DataFrame) -> None:
         self.spec = spec
+        self.fallback = SeasonalNaive(spec, static)
         self.models: list[time_series.SNARIMAX] = []
         self.seen = pd.Series(-1, index=static.unique_id)
 
@@ -35,12 +39,14 @@ class SNARIMAXPeer:
         """Learn from the rows that are new, then forecast."""
         self._learn(past)
         known = self._features(future)
-        out = future[["unique_id", "step"]].copy()
-        values = []
+        values: list[float] = []
         for start in range(0, len(future), self.spec.h):
             model = self.models[future.unique_id[start]]
             values += model.forecast(self.spec.h, known[start : start + self.spec.h])
-        return out.assign(mean=values, median=values)
+        limit = DIVERGED * future.unique_id.map(past.y.abs().groupby(past.unique_id).max())
+        sane = (pd.Series(values).abs() <= limit).groupby(future.unique_id).transform("all")
+        point = pd.Series(values).where(sane, self.fallback.predict(past, future)["mean"])
+        return future[["unique_id", "step"]].assign(mean=point, median=point)
 
     def _learn(self, past: pd.DataFrame) -> None:
         past = past.assign(y=filled(past))
