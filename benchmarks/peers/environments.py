@@ -26,7 +26,7 @@ class PeerError(AruError):
 def cache() -> Path:
     """Folder of the environments: ARU_PEERS_CACHE, else the user's cache folder."""
     default = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "aru-peers"
-    return Path(os.environ.get("ARU_PEERS_CACHE", default))
+    return Path(os.environ.get("ARU_PEERS_CACHE", default)).absolute()
 
 
 def requirements(group: str) -> Path:
