@@ -16,6 +16,7 @@ from benchmarks.peers.exchange import run_peer
 from benchmarks.peers.registry import PEERS
 from benchmarks.peers.results import Key, append, make_row, read_keys
 from benchmarks.peers.task import Task, make_task, sample
+from experiments.core import commit
 from experiments.data import DATASETS, Dataset
 
 SEASONS = {"rossmann": 6}  # open days of a week: consecutive rows have no season of their own
@@ -73,13 +74,14 @@ def run(options: argparse.Namespace) -> bool:
             if key in done:
                 print(f"{peer.name}, seed {seed}: already in {options.out}", flush=True)
                 continue
+            revision = commit()  # of the code that the worker is about to read
             try:
                 outcome = run_peer(peer, task, seed=seed, steps=steps, accelerator=options.accelerator)
             except PeerError as error:
                 failed = True
                 print(f"FAILED: {error}", file=sys.stderr, flush=True)
                 continue
-            row = make_row(key, outcome, options.line)
+            row = make_row(key, outcome, revision, options.line)
             append(options.out, row)
             if options.frames:
                 options.frames.mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,6 @@ from typing import Any
 from aru.backtest import scores
 from benchmarks.peers.exchange import Outcome
 from benchmarks.peers.worker.interface import LEVEL
-from experiments.core import commit
 
 FIELDS = [
     "dataset", "method", "seed", "steps", "windows", "step_size", "series", "version", "values", "nd", "rmse",
@@ -48,7 +47,7 @@ def read_keys(path: Path) -> set[Key]:
         }
 
 
-def make_row(key: Key, outcome: Outcome, command: str) -> dict[str, Any]:
+def make_row(key: Key, outcome: Outcome, commit: str, command: str) -> dict[str, Any]:
     """The scores of a run and where they come from; empty cells where the method has no intervals."""
     level = LEVEL if f"{key.method}-lo-{LEVEL}" in outcome.frame else None
     score = scores(outcome.frame, key.method, level)
@@ -62,7 +61,7 @@ def make_row(key: Key, outcome: Outcome, command: str) -> dict[str, Any]:
         "width90": round(score["width"], 4) if level else "",
         "train_seconds": round(outcome.report["train_seconds"], 1),
         "predict_seconds": round(outcome.report["predict_seconds"], 1),
-        "commit": commit(),
+        "commit": commit,
         "hardware": outcome.report["hardware"],
         "date": datetime.date.today().isoformat(),
         "command": command,
