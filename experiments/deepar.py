@@ -4,8 +4,8 @@
     python -m benchmarks.peers run --dataset rossmann --series 100 --peers gluonts-deepar --seeds 0 1 --out PEERS.csv
     python -m experiments.deepar --out experiments/results/deepar.csv
 
-GluonTS trains two layers of 40 units, scales by the mean of the context and reads lags of the target. Ours gets the same
-layers, `scaler="level"`, and as lags the whole seasons that reach over the horizon. Nothing is chosen on these rows.
+GluonTS trains two layers of 40 units, scales by the mean of the context and reads lags of the target. Ours gets the
+same layers, `scaler="level"`, and as lags the whole seasons that reach over the horizon. Nothing was chosen here.
 """
 
 from __future__ import annotations
