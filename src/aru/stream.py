@@ -49,12 +49,11 @@ class Stream:
         forecaster = model if isinstance(model, Forecaster) else Forecaster.load(model, accelerator)
         self._engine, self._freq, self._style = forecaster._require_fit(), forecaster._freq, forecaster._style
         self._store = _open(store)
-        with self._store.reading() as view:
-            about = view.about()
-        self._use(about.correctable if about and correctable is None else correctable or 0)
-        if about is None:
-            about = self._seed(forecaster)
-        archive.check_same(self._about, about, self._store)
+        try:
+            self._prepare(forecaster, correctable)
+        except BaseException:
+            self._store.close()
+            raise
 
     @property
     def correctable(self) -> int:
@@ -130,6 +129,15 @@ class Stream:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _prepare(self, forecaster: Forecaster, correctable: int | None) -> None:
+        """Fill a new store; refuse one that another model wrote."""
+        with self._store.reading() as view:
+            about = view.about()
+        self._use(about.correctable if about and correctable is None else correctable or 0)
+        if about is None:
+            about = self._seed(forecaster)
+        archive.check_same(self._about, about, self._store)
 
     def _use(self, correctable: int) -> None:
         """Settle the format of records."""

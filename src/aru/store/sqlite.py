@@ -29,10 +29,10 @@ class SQLiteStore(Store):
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
         self._writer = threading.Lock()
         self._idle: list[sqlite3.Connection] = []
         self._process = os.getpid()
+        self.path = Path(path)
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Transaction]:
@@ -55,6 +55,10 @@ class SQLiteStore(Store):
         """Close idle connections; the last one to close merges the log into the file."""
         while self._idle:
             self._idle.pop().close()
+
+    def __del__(self) -> None:
+        if self._process == os.getpid():
+            self.close()
 
     @contextlib.contextmanager
     def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
