@@ -246,6 +246,7 @@ def models(as_json: options.Json = False, debug: options.Debug = False) -> None:
             table.add_row(Text(name), "yes" if m.adapts else "no", Text(m.about), Text(m.cost), Text(m.reference))
         show.show(table)
         show.say("Choose one with: aru fit DATA MODEL --model NAME. The baseline adapts with --set finetune_steps=N.")
+        show.say("Other libraries (ETS, ARIMA, LightGBM, NHITS, ...) run on the same windows: docs/peers.md.")
 
 
 def _load(folder: Path, accelerator: str) -> Forecaster:
