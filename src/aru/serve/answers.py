@@ -80,7 +80,9 @@ def internal(error: Exception, metrics: Metrics, status: int = 500) -> JSONRespo
     name = uuid.uuid4().hex
     metrics.errors.inc()
     LOG.error("error %s", name, exc_info=error)
-    kind, what = ("StorageError", "The store cannot be used now") if status == 503 else ("InternalError", "The request failed")
+    kind, what = (
+        ("StorageError", "The store cannot be used now") if status == 503 else ("InternalError", "The request failed")
+    )
     return failure(status, kind, f"{what}. The service's log has more under this id.", id=name)
 
 

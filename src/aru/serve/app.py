@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import anyio.to_thread
 from fastapi import FastAPI, Query, Request
 from fastapi.openapi.utils import get_openapi
-from pydantic import TypeAdapter
+from pydantic import Field, TypeAdapter
 from starlette.responses import FileResponse, JSONResponse, Response
 
 from aru.serve import schemas, tables
@@ -38,8 +38,8 @@ HEADERS = [
 ]
 DESCRIPTION = """\
 New observations adapt the forecasts of their series at once. Tables go in as JSON, CSV or Arrow stream by
-`Content-Type`, and forecasts come out by `Accept`. An answer to observations is sent when they are safe on disk; to send
-them again is harmless. Every failure has the same form, and leaves the states as they were."""
+`Content-Type`, and forecasts come out by `Accept`. An answer to observations is sent when they are safe on disk; to
+send them again is harmless. Every failure has the same form, and leaves the states as they were."""
 
 
 def create_app(stream: Stream, options: Options) -> FastAPI:
@@ -66,8 +66,8 @@ def create_app(stream: Stream, options: Options) -> FastAPI:
     )  # fmt: skip
     app.state.ready = False
     install(app, service.metrics, service.datetime)
-    app.add_middleware(Guard, options=options)  # type: ignore[arg-type]
-    app.add_middleware(Watch, metrics=service.metrics)  # type: ignore[arg-type]
+    app.add_middleware(Guard, options=options)
+    app.add_middleware(Watch, metrics=service.metrics)
     _add_stream(app, service, options)
     _add_series(app, service)
     _add_monitor(app, service)
@@ -84,7 +84,9 @@ def _add_stream(app: FastAPI, service: Service, options: Options) -> None:
         tags=["stream"],
         summary="Take in new observations",
         responses={200: {"model": schemas.UpdateReport}, **documented(409, 413, 415, 422, 503)},
-        openapi_extra=_body(schemas.Observations, "Observations with a header or a schema: unique_id, ds, y, covariates."),
+        openapi_extra=_body(
+            schemas.Observations, "Observations with a header or a schema: unique_id, ds, y, covariates."
+        ),
     )
     async def observations(
         request: Request,
@@ -116,19 +118,18 @@ def _add_stream(app: FastAPI, service: Service, options: Options) -> None:
         request: Request,
         unique_id: Annotated[list[str], Query(description="For CSV and Arrow: series to forecast.")] = [],  # noqa: B006
         level: Annotated[
-            list[schemas.Level],
+            list[Annotated[float, Field(gt=0, lt=100)]],
             Query(description="For CSV and Arrow: central intervals, in percent.", max_length=MANY_LEVELS),
         ] = [],  # noqa: B006
     ) -> Response:
         """The next h steps of each series, with the states as they are now. Nothing is changed."""
         body, content = await read_body(request, options.max_bytes), _content_type(request)
-        made: ForecastRequest = await anyio.to_thread.run_sync(
-            lambda: reader.forecast(body, content, unique_id, level)
-        )
+        made: ForecastRequest = await anyio.to_thread.run_sync(lambda: reader.forecast(body, content, unique_id, level))
         rows = len(made.ids) * service.engine.settings.h
         columns = await app.state.forecasts.submit(made, rows)
         encode = _encoder(request.headers.get("accept", ""), service.datetime)
-        return await _off_loop(rows * len(columns), lambda: encode(columns))
+        answer: Response = await _off_loop(rows * len(columns), lambda: encode(columns))
+        return answer
 
 
 def _add_series(app: FastAPI, service: Service) -> None:

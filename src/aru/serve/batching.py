@@ -83,7 +83,8 @@ class Batcher(Generic[Request]):
         with self._changed:
             while not self._queue and not self._closed:
                 self._changed.wait()
-            batch, rows = [], 0
+            batch: list[_Waiting] = []
+            rows = 0
             while self._queue and (not batch or rows + self._queue[0].rows <= self._max_rows):
                 batch.append(self._queue.popleft())
                 rows += batch[-1].rows

@@ -37,7 +37,9 @@ class Options:
                 raise ConfigError(f"{name} must be a whole number of at least 1, got {value!r}.")
         if not 0 <= self.port < 2**16:
             raise ConfigError(f"port must lie between 0 and 65535, got {self.port}.")
-        if self.token is not None and (len(self.token) < 16 or not self.token.isascii() or not self.token.isprintable()):
+        if self.token is not None and (
+            len(self.token) < 16 or not self.token.isascii() or not self.token.isprintable()
+        ):
             raise ConfigError("A token has at least 16 characters, all of them plain ASCII.")
         if self.token is None and not is_local(self.host):
             raise ConfigError(

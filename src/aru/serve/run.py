@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import socket
 from collections.abc import Callable
@@ -20,7 +21,11 @@ QUEUE = 2048  # connections that wait to be accepted
 
 
 def serve(
-    model: Path, state: Path, options: Options, accelerator: str = "auto", started: Callable[[str], None] = lambda _: None
+    model: Path,
+    state: Path,
+    options: Options,
+    accelerator: str = "auto",
+    started: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Serve until the process is asked to stop. `started` gets the address as soon as it listens."""
     listener = listen(options)
@@ -38,7 +43,8 @@ def serve(
         )
         host = f"[{options.host}]" if ":" in options.host else options.host
         started(f"http://{host}:{listener.getsockname()[1]}")
-        uvicorn.Server(config).run([listener])
+        with contextlib.suppress(KeyboardInterrupt):  # uvicorn raises it again after it has stopped
+            uvicorn.Server(config).run([listener])
     finally:
         listener.close()
 

@@ -1,4 +1,4 @@
-"""What the service does, apart from HTTP: updates and forecasts of many requests at once, and questions about series."""
+"""What the service does, apart from HTTP: updates and forecasts of many requests at once, questions about series."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ class Service:
         keys = self.keys()
         if cursor is not None:
             after = _read_cursor(cursor, self.engine.schema.integer_ids)
-            keys = keys[int(np.searchsorted(np.array(keys, object), after, "right")) :]  # type: ignore[arg-type]
+            keys = keys[int(np.searchsorted(np.array(keys, object), after, "right")) :]
         if query:
             wanted = query.casefold()
             keys = [key for key in keys if wanted in str(key).casefold()]
@@ -330,4 +330,4 @@ def _read_cursor(cursor: str, integer: bool) -> Key:
         key = None
     if isinstance(key, bool) or not isinstance(key, int if integer else str):
         raise InputError("This cursor was not made by this service: use next_cursor of an earlier page.")
-    return cast(Key, key)
+    return key

@@ -269,8 +269,9 @@ def numbers(values: Any) -> list[float | None]:
     """NaN and infinity as null, since JSON has neither."""
     array = np.asarray(values, np.float64)
     if np.isfinite(array).all():
-        return array.tolist()
-    return [value if finite else None for value, finite in zip(array.tolist(), np.isfinite(array), strict=True)]
+        finite: list[float | None] = array.tolist()
+        return finite
+    return [value if kept else None for value, kept in zip(array.tolist(), np.isfinite(array), strict=True)]
 
 
 def to_rows(columns: Mapping[str, Any], datetime: bool) -> list[dict[str, Any]]:
