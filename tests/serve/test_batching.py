@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -26,7 +27,7 @@ from .conftest import H, Serve, as_json, both, rows
 
 
 def request(service: Service, frame: pd.DataFrame, late: Any = "raise") -> UpdateRequest:
-    body = httpx.Request("POST", "http://x", json={"observations": as_json(frame), "late": late}).content
+    body = json.dumps({"observations": as_json(frame), "late": late}).encode()
     return Reader(service, 10**6).update(body, "application/json", "raise")
 
 
@@ -194,11 +195,8 @@ def test_forecasts_of_many_requests(trained: Forecaster, rich: Forecaster) -> No
     service = Service(Stream(rich), False)
     reader = Reader(service, 1000)
     futures = [both([20, 21, 22], "a").assign(promo=promo) for promo in ("yes", "no")]
-    made = [
-        reader.forecast(httpx.Request("POST", "http://x", json={"futr": as_json(f, "unique_id", "ds", "promo")}).content,
-                        "application/json", [], [])
-        for f in futures
-    ]  # fmt: skip
+    asked_for = [{"futr": as_json(future, "unique_id", "ds", "promo")} for future in futures]
+    made = [reader.forecast(json.dumps(body).encode(), "application/json", [], []) for body in asked_for]
     for future, columns in zip(futures, service.forecast(made), strict=True):
         expected = service.stream.predict(["a"], future)["aru"].to_numpy()
         torch.testing.assert_close(torch.tensor(columns["aru"]), torch.tensor(expected))
@@ -251,7 +249,9 @@ def test_stopping_answers_what_was_accepted(
     monkeypatch.setattr(running.stream, "apply", slow)
     with ThreadPoolExecutor(8) as pool:
         posts = [
-            pool.submit(httpx.post, f"{running.url}/v1/observations", json={"observations": as_json(rows(f"s{i}", [1]))})
+            pool.submit(
+                httpx.post, f"{running.url}/v1/observations", json={"observations": as_json(rows(f"s{i}", [1]))}
+            )
             for i in range(8)
         ]
         entered.wait(10)

@@ -23,7 +23,20 @@ ODD: list[Any] = [
     "9999-99-99", "0000-01-01", "300000-01-01", "-0001-01-01", "24:00", "\x00", "\ud83d\ude00", "a" * 600, [], [[]], {},
     {"a": 1}, [None], "../../etc/passwd", "'; DROP TABLE series; --", "1e5", "١٢", "2262-04-11T23:47:16.854775808",
 ]  # fmt: skip
-NAMES = ["unique_id", "ds", "y", "promo", "observations", "static", "late", "futr", "level", "unique_ids", "", "__class__"]
+NAMES = [
+    "unique_id",
+    "ds",
+    "y",
+    "promo",
+    "observations",
+    "static",
+    "late",
+    "futr",
+    "level",
+    "unique_ids",
+    "",
+    "__class__",
+]
 
 
 def mutate(value: Any, rng: random.Random) -> Any:

@@ -15,7 +15,7 @@ from aru.errors import StorageError
 from aru.serve.monitor import KEPT, Monitor, unadapted
 from aru.state import SeriesState
 
-from .conftest import BASE, COVARIATES, STATIC, E, H, Serve, both, rows
+from .conftest import BASE, E, H, Serve, both, rows
 
 
 class Watched:
@@ -69,7 +69,9 @@ def test_past_forecasts_are_those_of_their_time(trained: Forecaster, step: int) 
         history = watched.history(name)
         times = history["ds"].to_numpy().view("datetime64[us]")
         assert (np.diff(times) == np.timedelta64(1, "D")).all()
-        np.testing.assert_array_equal(history["y"], rows(name, (pd.DatetimeIndex(times) - pd.Timestamp("2024-01-01")).days)["y"])
+        np.testing.assert_array_equal(
+            history["y"], rows(name, (pd.DatetimeIndex(times) - pd.Timestamp("2024-01-01")).days)["y"]
+        )
         past = history[history["median"].notna()]
         scored += len(past)
         assert len(past) >= 3 * H
@@ -179,7 +181,7 @@ def test_the_service_shows_it(serve: Serve, trained: Forecaster, tmp_path: Path)
     np.testing.assert_allclose([r["hi_95"] for r in shown["forecast"]], expected["aru-hi-95"])
     assert all(abs(r["median"] - r["median_global"] - r["local"]) < 1e-6 for r in shown["forecast"])
     assert [r["y"] for r in shown["history"]][-1] == rows("a", [20 + 2 * H])["y"][0]
-    assert "aru_rolling_nd{forecast=\"adapted\"} 0." in running.client.get("/metrics").text
+    assert 'aru_rolling_nd{forecast="adapted"} 0.' in running.client.get("/metrics").text
 
 
 def test_covariates_of_the_future_are_asked_for(serve: Serve, rich: Forecaster) -> None:

@@ -90,9 +90,11 @@ def from_csv(body: bytes, kinds: Kinds, name: str) -> Columns:
     )
     try:
         table = pa.csv.read_csv(io.BytesIO(body), convert_options=options)
+        columns = _from_table(table, kinds, name)
+    except InputError:
+        raise
     except (pa.ArrowException, ValueError) as error:
         raise BadBody(f"The body cannot be read as CSV: {_first_line(error)}.") from error
-    columns = _from_table(table, kinds, name)
     for category in kinds.categories & columns.keys():
         values = columns[category]
         values[np.isin(values.astype(str), _MISSING)] = None
@@ -105,9 +107,11 @@ def from_arrow(body: bytes, kinds: Kinds, name: str) -> Columns:
         with pa.ipc.open_stream(io.BytesIO(body)) as reader:
             table = reader.read_all()
         table.validate(full=True)
+        return _from_table(table, kinds, name)
+    except InputError:
+        raise
     except (pa.ArrowException, ValueError, OSError, OverflowError, MemoryError) as error:
         raise BadBody(f"The body cannot be read as an Arrow stream: {_first_line(error)}.") from error
-    return _from_table(table, kinds, name)
 
 
 def join(parts: Sequence[Columns]) -> pd.DataFrame:
