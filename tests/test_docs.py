@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ["README.md", "docs/guide.md", "docs/method.md", "docs/service.md"]
+PAGES = ["README.md", "docs/guide.md", "docs/method.md", "docs/streaming.md", "docs/service.md"]
 
 
 def blocks(page: str) -> str:

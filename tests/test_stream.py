@@ -347,6 +347,14 @@ def test_series_can_be_forgotten(trained: Forecaster) -> None:
     assert stream.update(both([30], "a")).new_series == ["a"]  # from nothing
 
 
+def test_names_must_be_names(trained: Forecaster) -> None:
+    stream = Stream(trained)
+    for ids in ([None], [1.5, "a"], [("a",)]):
+        with pytest.raises(InputError, match=r"no names of series: .*strings or integers"):
+            stream.predict(ids)
+    assert stream.predict(np.str_("a"))["unique_id"].tolist() == ["a"] * H
+
+
 def test_no_series_at_all(trained: Forecaster) -> None:
     stream = Stream(trained.without_series())
     assert len(stream.series()) == 0

@@ -36,7 +36,7 @@ def contents(store: Store) -> Contents:
     """Read from the beginning of each record."""
     with store.reading() as view:
         about = require_about(view)
-        keys, heads = view.keys(), None
+        keys = view.keys()
         fields = fields_of(about.layout)
         last, count = fields["now.last"], fields["now.count"]
         heads = view.heads(max(last.end, count.end))
@@ -64,8 +64,12 @@ def forget(store: Store, ids: Iterable[Any] | str | int) -> int:
 
 def as_keys(ids: Iterable[Any] | str | int) -> list[Key]:
     """Ids as stores know them."""
-    items = [ids] if isinstance(ids, (str, int)) else list(ids)
-    return [i.item() if isinstance(i, np.generic) else i for i in items]
+    items = [ids] if isinstance(ids, (str, int, np.generic)) else list(ids)
+    keys = [i.item() if isinstance(i, np.generic) else i for i in items]
+    odd = [key for key in keys if not isinstance(key, (str, int))]
+    if odd:
+        raise InputError(f"These are no names of series: {listing(odd)}. Give strings or integers.")
+    return keys
 
 
 def require_known(keys: Sequence[Key], blobs: Sequence[bytes | None]) -> list[bytes]:
@@ -115,7 +119,7 @@ def import_(store: Store, path: str | Path) -> int:
         if present is None:
             change.describe(about)
         else:
-            check_same(present, about, str(path))
+            check_same(present, about, path)
         total = 0
         for batch in file.iter_batches(ROWS):
             keys, blobs = batch.column("unique_id").to_pylist(), batch.column("record").to_pylist()
@@ -125,7 +129,7 @@ def import_(store: Store, path: str | Path) -> int:
     return total
 
 
-def check_same(ours: About, theirs: About, name: str) -> None:
+def check_same(ours: About, theirs: About, name: object) -> None:
     """Refuse records that another model, another version or another setting wrote."""
     if theirs.fingerprint != ours.fingerprint:
         raise StorageError(

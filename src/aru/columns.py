@@ -120,32 +120,38 @@ def map_rows(column: Column, pick: Callable[[Any], Any]) -> Column:
 
 def require_columns(frame: nw.DataFrame[Any], columns: Sequence[str], name: str) -> None:
     """Refuse a frame that lacks a column."""
-    missing = [c for c in columns if c not in frame.columns]
+    have = frame.columns
+    missing = [c for c in columns if c not in have]
     if missing:
         raise ColumnError(
             f"{name} has no column {listing([repr(c) for c in missing])}; "
-            f"it has {listing(frame.columns, 20)}. Rename or add the columns."
+            f"it has {listing(have, 20)}. Rename or add the columns."
         )
 
 
 def read_ids(frame: nw.DataFrame[Any], name: str) -> pd.Index[Any]:
     """`unique_id` as strings or integers."""
     series = frame["unique_id"]
+    dtype = series.dtype
+    if dtype in (nw.String, nw.Categorical, nw.Enum, nw.Object):
+        values = _to_objects(series)
+        _refuse_null(frame, "unique_id", pd.isna(values), name)
+        return pd.Index([str(v) for v in values], dtype=object)
     _refuse_null(frame, "unique_id", series.is_null().to_numpy(), name)
-    if series.dtype.is_integer():
+    if dtype.is_integer():
         return pd.Index(series.to_numpy().astype(np.int64))
-    if series.dtype in (nw.String, nw.Categorical, nw.Enum, nw.Object):
-        return pd.Index([str(v) for v in _to_objects(series)], dtype=object)
-    raise ColumnError(f"unique_id of {name} has type {series.dtype}: use strings or integers.")
+    raise ColumnError(f"unique_id of {name} has type {dtype}: use strings or integers.")
 
 
 def read_times(frame: nw.DataFrame[Any], freq: Frequency, name: str) -> tuple[Times, bool]:
     """`ds` as internal times, and whether they are timestamps."""
     series = frame["ds"]
-    _refuse_null(frame, "ds", series.is_null().to_numpy(), name)
-    if series.dtype in (nw.String, nw.Object):
-        series = _parse_times(frame, name)
     dtype = series.dtype
+    if not isinstance(dtype, nw.Datetime):
+        _refuse_null(frame, "ds", series.is_null().to_numpy(), name)
+    if dtype in (nw.String, nw.Object):
+        series = _parse_times(frame, name)
+        dtype = series.dtype
     if dtype.is_integer():
         if isinstance(freq.freq, str):
             raise FrequencyError(
@@ -163,7 +169,9 @@ def read_times(frame: nw.DataFrame[Any], freq: Frequency, name: str) -> tuple[Ti
         raise FrequencyError(
             f"ds of {name} holds timestamps but freq={freq.freq}: use a pandas offset alias, e.g. 'D'."
         )
-    return np.asarray(series.to_numpy()).astype("datetime64[us]").view(np.int64), True
+    times = np.asarray(series.to_numpy()).astype("datetime64[us]")
+    _refuse_null(frame, "ds", np.isnat(times), name)
+    return times.view(np.int64), True
 
 
 def _parse_times(frame: nw.DataFrame[Any], name: str) -> nw.Series[Any]:
@@ -215,7 +223,8 @@ def read_target(frame: nw.DataFrame[Any], name: str) -> Floats:
 def _to_float(series: nw.Series[Any]) -> Floats:
     if not series.dtype.is_numeric() and series.is_null().all():  # of no type in particular, or of any
         return np.full(len(series), np.nan)
-    return np.array(series.cast(nw.Float64).to_numpy(), dtype=np.float64)
+    numbers = series if series.dtype == nw.Float64 else series.cast(nw.Float64)
+    return np.array(numbers.to_numpy(), dtype=np.float64)
 
 
 def _to_objects(series: nw.Series[Any]) -> npt.NDArray[np.object_]:

@@ -108,7 +108,8 @@ class Engine:
                 state = self._jump(state, jump, adapt)
             for index in _groups(part.lengths, SERIES_AT_ONCE):
                 if len(index) == len(part.lengths):  # one group of all, in order
-                    state = self._advance_group(state, part, index, adapt)
+                    # Contiguous, as states from bytes are: equal states give equal results, to the bit.
+                    state = tree_map(Tensor.contiguous, self._advance_group(state, part, index, adapt))
                 else:
                     state = put(state, index, self._advance_group(take(state, index), part, index, adapt))
         return state

@@ -35,8 +35,8 @@ class UpdateResult:
     corrected: int
     gaps_filled: int
     new_series: list[Any]
-    left_out: dict[str, Any]
-    style: FrameStyle
+    left_out: dict[str, Any] = dataclasses.field(repr=False, compare=False)
+    style: FrameStyle = dataclasses.field(repr=False, compare=False)
 
     @functools.cached_property
     def late(self) -> Any:
@@ -102,7 +102,8 @@ def compute_update(
     panel = begin_with_values(panel, at < 0, "new_df")
     touched = np.zeros(len(ids), bool)
     touched[at[at >= 0]] = True
-    touched[ids.get_indexer(past.ids)[past.series[revised]]] = True
+    if revised.any():
+        touched[ids.get_indexer(past.ids)[past.series[revised]]] = True
     new_ids = panel.ids[at < 0]
     tally = _tally(new.ids, panel, past, ~wrong, revised)
     result = UpdateResult(
@@ -257,17 +258,21 @@ def _pick(panel: Panel, at: Ints) -> dict[str, Column]:
 
 def _judge(ids: pd.Index[Any], record: Record, past: Panel) -> Any:
     """Why each row of the past is one: a duplicate of what was consumed, a conflict with it, or late."""
+    reasons = np.full(len(past.ds), "arrived too late", dtype=object)
     if len(past.ds) == 0:
-        return np.zeros(0, dtype=object)
-    seen = _remembered(records.select(record, ids.get_indexer(past.ids)[past.series]))
-    same = (seen.ds == past.ds[:, None]) & seen.valid
+        return reasons
+    seen = _remembered(record)
+    series = ids.get_indexer(past.ids)[past.series]
+    oldest = np.where(seen.valid, seen.ds, np.iinfo(np.int64).max).min(1)
+    near = np.flatnonzero(past.ds >= oldest[series])  # a client may resend years of history
+    series, ds, y = series[near], past.ds[near], past.y[near]
+    same = (seen.ds[series] == ds[:, None]) & seen.valid[series]
     found, where = same.any(1), same.argmax(1)
-    kept = np.arange(len(where))
-    value, observed = seen.y[kept, where], seen.observed[kept, where]
-    duplicate = found & np.where(observed, value == past.y, np.isnan(past.y))
-    conflict = found & observed & ~duplicate
-    reasons = ["duplicate", "another value was consumed for this time"]
-    return np.select([duplicate, conflict], reasons, "arrived too late").astype(object)
+    value, observed = seen.y[series, where], seen.observed[series, where]
+    duplicate = found & np.where(observed, value == y, np.isnan(y))
+    reasons[near[found & observed & ~duplicate]] = "another value was consumed for this time"
+    reasons[near[duplicate]] = "duplicate"
+    return reasons
 
 
 class _Remembered(NamedTuple):
@@ -299,12 +304,11 @@ def _in_reach(freq: Frequency, ids: pd.Index[Any], record: Record, past: Panel) 
         raise ConfigError("late='correct' needs a store that was created with correctable=1 or more steps.")
     if len(past.ds) == 0:
         return np.zeros(0, bool)
-    chosen = records.select(record, ids.get_indexer(past.ids)[past.series])
-    assert isinstance(chosen.past, Past)
-    buffered = chosen.buffered.cpu().numpy()
-    ds = chosen.past.recent.ds.cpu().numpy()
+    series = ids.get_indexer(past.ids)[past.series]
+    buffered = record.buffered.cpu().numpy()[series]
+    ds = record.past.recent.ds.cpu().numpy()[series]
     same = (ds == past.ds[:, None]) & (np.arange(ds.shape[1]) < buffered[:, None])
-    first = same[:, 0] & (chosen.past.anchor.steps < 0).cpu().numpy()
+    first = same[:, 0] & (record.past.anchor.steps < 0).cpu().numpy()[series]
     inside: Bools = same.any(1) & ~(first & np.isnan(past.y))  # a series begins with a value
     if freq.freq is None:  # rows are consecutive whatever their times: another one fits in anywhere
         inside |= (buffered > 0) & (past.ds > ds[:, 0]) & ~same.any(1)

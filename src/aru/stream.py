@@ -13,6 +13,7 @@ import pandas as pd
 
 from aru import archive, records
 from aru.codec import FORMAT, Codec
+from aru.columns import as_frame
 from aru.errors import ConfigError, StorageError
 from aru.forecaster import Forecaster
 from aru.frames import FrameStyle
@@ -48,12 +49,11 @@ class Stream:
         forecaster = model if isinstance(model, Forecaster) else Forecaster.load(model, accelerator)
         self._engine, self._freq, self._style = forecaster._require_fit(), forecaster._freq, forecaster._style
         self._store = _open(store)
-        with self._store.reading() as view:
-            about = view.about()
-        self._use(about.correctable if about and correctable is None else correctable or 0)
-        if about is None:
-            about = self._seed(forecaster)
-        archive.check_same(self._about, about, str(store))
+        try:
+            self._prepare(forecaster, correctable)
+        except BaseException:
+            self._store.close()
+            raise
 
     @property
     def correctable(self) -> int:
@@ -71,8 +71,9 @@ class Stream:
 
     def apply(self, df: Any, static_df: Any = None, late: Late = "raise") -> Update:
         """The same as `update`, with the new records and the counts of each series."""
-        style = FrameStyle.of(df, self._style)
-        new = read_update(self._engine, self._freq, df)
+        frame = as_frame(df, "new_df")
+        style = FrameStyle.of(frame, self._style)
+        new = read_update(self._engine, self._freq, frame)
         with self._store.writing() as change:
             blobs = change.get(new.ids.tolist())
             known = new.ids[[blob is not None for blob in blobs]]
@@ -137,6 +138,15 @@ class Stream:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _prepare(self, forecaster: Forecaster, correctable: int | None) -> None:
+        """Fill a new store; refuse one that another model wrote."""
+        with self._store.reading() as view:
+            about = view.about()
+        self._use(about.correctable if about and correctable is None else correctable or 0)
+        if about is None:
+            about = self._seed(forecaster)
+        archive.check_same(self._about, about, self._store)
 
     def _use(self, correctable: int) -> None:
         """Settle the format of records."""

@@ -214,6 +214,18 @@ def test_a_forked_process_gets_connections_of_its_own(tmp_path: Path, monkeypatc
         connection.close()
 
 
+def test_a_writer_that_never_gets_its_turn_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aru.store.sqlite.WAIT", 0.1)
+    one, other = SQLiteStore(tmp_path / "state.db"), SQLiteStore(tmp_path / "state.db")
+    with one.writing():
+        with pytest.raises(StorageError, match=r"was busy for 0\.1 s with other writers: try again"):
+            fill(other, a=b"1")
+        assert read(other, "a") == [None]
+    fill(other, a=b"1")
+    one.close()
+    other.close()
+
+
 def test_descriptions_that_cannot_be_read_are_refused() -> None:
     assert About.from_json(ABOUT.to_json()) == ABOUT
     for text in ("{", "[1]", '{"colour": 1}'):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -28,7 +29,8 @@ def info(store: StoreFile, as_json: options.Json = False, debug: options.Debug =
         from aru import archive
         from aru.columns import show_times
 
-        found = archive.contents(_existing(store))
+        with closing(_existing(store)) as opened:
+            found = archive.contents(opened)
         about, ends = found.about, [f(found.last) for f in (np.min, np.max) if len(found.ids)]
         oldest, newest = show_times(np.array(ends), about.datetime) or (None, None)
         values = {
@@ -55,8 +57,8 @@ def export(store: StoreFile, file: ExportFile, as_json: options.Json = False, de
         from aru import archive
 
         _check_parquet(file)
-        with show.working(f"Exporting {store}"):
-            series = archive.export(_existing(store), file)
+        with show.working(f"Exporting {store}"), closing(_existing(store)) as opened:
+            series = archive.export(opened, file)
         show.result({"store": store, "file": file, "series": series})
         show.say(f"Wrote the states of {series:,} series to {file}.")
 
@@ -70,10 +72,8 @@ def import_(file: ExportFile, store: StoreFile, as_json: options.Json = False, d
         _check_parquet(file)
         if not file.is_file():
             raise InputError(f"{file} does not exist.")
-        target = SQLiteStore(store)
-        with show.working(f"Importing {file}"):
-            series = archive.import_(target, file)
-        target.close()
+        with show.working(f"Importing {file}"), closing(SQLiteStore(store)) as opened:
+            series = archive.import_(opened, file)
         show.result({"store": store, "file": file, "series": series})
         show.say(f"{store} now has the states of {series:,} series from {file}.")
 
@@ -91,12 +91,11 @@ def forget(
     with screen(as_json, debug=debug) as show:
         from aru import archive
 
-        opened = _existing(store)
-        with opened.reading() as view:
-            known = view.keys()
-        chosen = options.choose_ids(ids, known) or []
-        removed = archive.forget(opened, chosen)
-        opened.close()
+        with closing(_existing(store)) as opened:
+            with opened.reading() as view:
+                known = view.keys()
+            chosen = options.choose_ids(ids, known) or []
+            removed = archive.forget(opened, chosen)
         show.result({"store": store, "forgotten": chosen, "series": len(known) - removed})
         show.say(f"Forgot {removed:,} series; {store} has {len(known) - removed:,} left.")
 
@@ -138,7 +137,8 @@ def migrate(
         layout = files.Layout(id_col, time_col, target_col, date_format)
         show.files = {"new_df": data, "df": data} | ({"static_df": static} if static else {})
         with show.working(f"Replaying {data}"):
-            old = archive.contents(_existing(store))
+            with closing(_existing(store)) as opened:
+                old = archive.contents(opened)
             forecaster = commands._load(model, accelerator)
             fitting = commands._fitting(layout, forecaster)
             df = files.read_data(data, fitting)

@@ -120,8 +120,7 @@ class Network(Inputs):
         self, block: Block, x: Tensor, grid: Grid, origins: Origins, n: int, carry: Tensor | None = None
     ) -> tuple[Float[Tensor, "batch window lead dim"], Tensor]:
         """h of the `n` rows after each origin, and the decoder's memory after each row (empty without an RNN)."""
-        ahead = self.decoder.project(x[:, self.input_size + grid.first :])  # no row before the first origin is needed
-        projected = leads(ahead, grid._replace(first=0), 0, n)
+        projected = leads(self.decoder.project(x), grid, self.input_size, n)
         lag = self.future_lags(block, grid, origins.scale, n)
         h: tuple[Tensor, Tensor] = self.decoder(origins.g, projected, lag, carry)
         return h

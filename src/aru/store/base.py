@@ -77,6 +77,10 @@ class Store(abc.ABC):
     """Records by series, with one writer at a time."""
 
     @abc.abstractmethod
+    def __str__(self) -> str:
+        """What messages call it."""
+
+    @abc.abstractmethod
     def reading(self) -> contextlib.AbstractContextManager[Transaction]:
         """One consistent view; never waits for a computation of a writer."""
 

@@ -37,5 +37,8 @@ class MemoryStore(StagedStore):
             else:
                 self._records[key] = record
 
+    def __str__(self) -> str:
+        return "The store in memory"
+
     def close(self) -> None:
         """There is nothing to let go of."""

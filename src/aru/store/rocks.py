@@ -56,6 +56,9 @@ class RocksStore(StagedStore):
         options.sync = True
         self._database().write(batch, options)
 
+    def __str__(self) -> str:
+        return str(self.path)
+
     def close(self) -> None:
         """Release the folder."""
         with self._opening:

@@ -17,6 +17,7 @@ APPLICATION = 0x41525501  # marks a file as ours
 PAGE = 2**14  # bytes: three or four records of the usual size share a page
 LOG = 2**26  # bytes of write-ahead log before it is merged into the file
 WAIT = 60.0  # seconds that a writer waits for another process
+IDLE = 8  # connections that are kept for the next thread
 VARIABLES = 2**14  # of one statement; SQLite allows 32,766
 
 
@@ -28,27 +29,36 @@ class SQLiteStore(Store):
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
         self._writer = threading.Lock()
         self._idle: list[sqlite3.Connection] = []
         self._process = os.getpid()
+        self.path = Path(path)
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Transaction]:
         """One consistent view; writers do not wait for it, nor it for them."""
+        self._after_fork()
         with self._transaction("BEGIN") as connection:
             yield _SQLiteTransaction(connection)
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[Transaction]:
         """The only writer among all threads and processes."""
+        self._after_fork()
         with self._writer, self._transaction("BEGIN IMMEDIATE") as connection:
             yield _SQLiteTransaction(connection)
+
+    def __str__(self) -> str:
+        return str(self.path)
 
     def close(self) -> None:
         """Close idle connections; the last one to close merges the log into the file."""
         while self._idle:
             self._idle.pop().close()
+
+    def __del__(self) -> None:
+        if self._process == os.getpid():
+            self.close()
 
     @contextlib.contextmanager
     def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
@@ -63,24 +73,36 @@ class SQLiteStore(Store):
                     connection.execute("ROLLBACK")
                 raise
             finally:
-                self._idle.append(connection)
+                self._return(connection)
 
     @contextlib.contextmanager
     def _named_errors(self) -> Iterator[None]:
         try:
             yield
         except sqlite3.Error as error:
+            if "locked" in str(error):
+                raise StorageError(f"{self.path} was busy for {WAIT:g} s with other writers: try again.") from error
             raise StorageError(
                 f"{self.path} cannot be used as a store: {error}. Give the path of a store, or of a new file."
             ) from error
 
-    def _borrow(self) -> sqlite3.Connection:
-        if self._process != os.getpid():  # after a fork connections stay with the parent, and so do its locks
+    def _after_fork(self) -> None:
+        """In a child process start anew: connections and locks stay with the parent, and must not be closed here."""
+        if self._process != os.getpid():
+            self._parents = self._idle
             self._process, self._idle, self._writer = os.getpid(), [], threading.Lock()
+
+    def _borrow(self) -> sqlite3.Connection:
         try:
             return self._idle.pop()
         except IndexError:
             return self._connect()
+
+    def _return(self, connection: sqlite3.Connection) -> None:
+        if len(self._idle) < IDLE:
+            self._idle.append(connection)
+        else:
+            connection.close()
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self.path, timeout=WAIT, isolation_level=None, check_same_thread=False)
@@ -106,7 +128,7 @@ class SQLiteStore(Store):
             connection.execute("COMMIT")
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute(f"PRAGMA wal_autocheckpoint={LOG // PAGE}")
-        connection.execute("PRAGMA cache_size=-65536")
+        connection.execute("PRAGMA cache_size=-16384")  # kB
 
 
 def _patiently(connection: sqlite3.Connection, statement: str) -> None:
