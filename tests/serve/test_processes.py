@@ -48,8 +48,8 @@ class Process:
         return err
 
 
-def post(url: str, frame: pd.DataFrame) -> dict[str, Any]:
-    answer = httpx.post(f"{url}/v1/observations", json={"observations": as_json(frame)}, timeout=60)
+def post(client: httpx.Client, url: str, frame: pd.DataFrame) -> dict[str, Any]:
+    answer = client.post(f"{url}/v1/observations", json={"observations": as_json(frame)})
     answer.raise_for_status()
     report: dict[str, Any] = answer.json()
     return report
@@ -58,8 +58,9 @@ def post(url: str, frame: pd.DataFrame) -> dict[str, Any]:
 def test_a_process_serves_and_stops_when_asked_to(saved: Path, trained: Forecaster, tmp_path: Path) -> None:
     process = Process(saved, tmp_path / "state.db")
     assert process.url.startswith("http://127.0.0.1:")
-    assert post(process.url, both([20]))["applied"] == 2
-    assert httpx.get(f"{process.url}/readyz").json() == {"status": "ok"}
+    with httpx.Client(timeout=60) as client:
+        assert post(client, process.url, both([20]))["applied"] == 2
+        assert client.get(f"{process.url}/readyz").json() == {"status": "ok"}
     assert process.end(signal.SIGTERM) == ""
     assert sorted(p.name for p in tmp_path.iterdir()) == ["state.db", "state.db.monitor"]  # logs are merged
     expected = Stream(trained)
@@ -79,11 +80,15 @@ def test_killed_again_and_again_nothing_is_lost_or_counted_twice(
     done = threading.Event()
 
     def client(number: int) -> None:
+        with httpx.Client(timeout=60) as mine:
+            send(number, mine)
+
+    def send(number: int, mine: httpx.Client) -> None:
         for day in days:
             frame = pd.concat([rows(f"own-{number}", [day]), rows(f"pair-{number // 2}-{number % 2}", [day])])
             while not done.is_set():
                 try:
-                    report = post(current[0], frame)
+                    report = post(mine, current[0], frame)
                 except (httpx.HTTPError, ValueError) as error:
                     if isinstance(error, httpx.HTTPStatusError):
                         failed.append(error.response.text)

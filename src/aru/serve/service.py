@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import numpy as np
-import pandas as pd
 
 from aru.archive import require_known
 from aru.errors import InputError, UnknownSeriesError
@@ -316,7 +315,7 @@ def _history(ring: Any, datetime: bool) -> list[dict[str, Any]]:
 
 def unique_ids(values: Any) -> list[Key]:
     """Ids in order of appearance, each once."""
-    return pd.unique(pd.Series(values)).tolist()
+    return list(dict.fromkeys(values.tolist()))
 
 
 def _write_cursor(key: Key) -> str:
