@@ -1,8 +1,8 @@
 """How fast the service is: `python benchmarks/service.py` writes `benchmarks/results/service.json`.
 
 The service runs as a process of its own, with the model of `benchmarks/stream.py`; clients keep their connections and
-wait for each answer before they send the next observation. "cpu" beside a figure is what the service's process used: on a
-machine that does other work, too, wall-clock figures are lower bounds.
+wait for each answer before they send the next observation. "cpu" beside a figure is what the service's process used:
+on a machine that does other work, too, wall-clock figures are lower bounds.
 """
 
 from __future__ import annotations

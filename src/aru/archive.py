@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from aru.codec import fields_of, stack
-from aru.errors import StorageError, UnknownSeriesError, listing
+from aru.errors import InputError, StorageError, UnknownSeriesError, listing
 from aru.frequency import Times
 from aru.store import About, Key, Store, Transaction
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import math
 import re
 from pathlib import Path
@@ -17,6 +18,7 @@ import pytest
 
 from aru import Forecaster, Stream
 from aru.errors import ConfigError
+from aru.serve.limits import Budget
 from aru.serve.options import Options
 
 from .conftest import BASE, START, STATIC, TRAINED, H, Running, Serve, as_json, both, rows
@@ -450,3 +452,14 @@ def test_no_value_is_ever_not_a_number(serve: Serve, trained: Forecaster) -> Non
     running = serve(trained)
     for path in ("/v1/monitor/fleet", "/v1/monitor/series/a", "/v1/series/a"):
         json.loads(running.client.get(path).text, parse_constant=lambda name: math.nan / 0)
+
+
+def test_logs_are_bounded() -> None:
+    budget, minute = Budget(lines=3), [0.0]
+    record = logging.LogRecord("aru", logging.ERROR, "", 0, "trouble", None, None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("time.monotonic", lambda: minute[0])
+        assert [budget.filter(record) for _ in range(5)] == [True] * 3 + [False] * 2
+        minute[0] = 61.0
+        assert budget.filter(record)
+    assert record.getMessage() == "trouble (2 earlier lines were left out)"

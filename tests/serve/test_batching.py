@@ -111,6 +111,20 @@ def test_a_batch_is_what_arrived_meanwhile() -> None:
     assert batches == [[0], [1, 2, 3], [4, 5], [8]]
 
 
+def test_nobody_waits_for_ever() -> None:
+    def broken(requests: list[int]) -> list[int]:
+        raise RuntimeError("a bug")
+
+    async def run() -> None:
+        batcher: Batcher[int] = Batcher(broken, max_rows=1, max_waiting=1)
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="a bug"):
+                await batcher.submit(1, 1)
+        await asyncio.to_thread(batcher.close)
+
+    asyncio.run(run())
+
+
 def test_closing_finishes_what_was_accepted() -> None:
     async def run() -> list[int]:
         batcher: Batcher[int] = Batcher(lambda requests: requests, max_rows=1, max_waiting=100)

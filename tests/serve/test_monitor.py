@@ -15,7 +15,7 @@ from aru.errors import StorageError
 from aru.serve.monitor import KEPT, Monitor, unadapted
 from aru.state import SeriesState
 
-from .conftest import BASE, E, H, Serve, both, rows
+from .conftest import BASE, E, H, Serve, as_json, both, rows
 
 
 class Watched:
@@ -190,6 +190,10 @@ def test_covariates_of_the_future_are_asked_for(serve: Serve, rich: Forecaster) 
     assert shown["forecast"] is None
     assert "/v1/forecasts" in shown["forecast_missing"]
     assert len(shown["history"]) == E
+    futr = as_json(rows("a", range(20, 20 + H)), "unique_id", "ds", "promo")
+    made = running.client.post("/v1/forecasts", json={"futr": futr}).json()["forecasts"]
+    shown = running.client.get("/v1/monitor/series/a").json()
+    assert [row["median"] for row in shown["forecast"]] == pytest.approx([row["aru-median"] for row in made])
 
 
 def test_it_can_be_left_out(serve: Serve, trained: Forecaster, tmp_path: Path) -> None:

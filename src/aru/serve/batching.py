@@ -28,7 +28,7 @@ class Batcher(Generic[Request]):
     """One thread that works on all requests that have arrived while it was busy, up to a number of rows.
 
     Args:
-        work: Takes requests in order of arrival and returns the outcome of each. It must not raise.
+        work: Takes requests in order of arrival and returns the outcome of each. If it raises, all of them failed.
         max_rows: Rows computed together; a larger request is a batch of its own.
         max_waiting: Rows that may wait; more are refused.
         after: Called when the answers of a batch are on their way.
@@ -74,7 +74,10 @@ class Batcher(Generic[Request]):
 
     def _run(self) -> None:
         while batch := self._next():
-            outcomes = self._work([waiting.request for waiting in batch])
+            try:
+                outcomes = self._work([waiting.request for waiting in batch])
+            except Exception as error:  # noqa: BLE001 - nobody must wait for ever
+                outcomes = [error] * len(batch)
             _deliver(batch, outcomes)
             self._after()
 

@@ -206,4 +206,4 @@ class Failure(BaseModel):
 class Health(BaseModel):
     """Sign of life."""
 
-    status: Literal["ok", "starting", "stopping"]
+    status: Literal["ok", "stopping"]

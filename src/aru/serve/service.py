@@ -26,9 +26,9 @@ from aru.store import Key, SQLiteStore
 from aru.stream import Stream
 
 LOG = logging.getLogger("aru.serve")
-SHOWN = 100  # late rows that an error lists one by one
 DRIFTING = 20  # series in the overview
 FAN = (50, 80, 95)  # percent
+REMEMBERED = 10_000  # series whose known covariates of the future are kept in memory
 MONITOR = ".monitor"  # ending of the file beside the states
 
 
@@ -69,6 +69,7 @@ class Service:
         self.datetime = self.engine.schema.datetime
         self.layouts = Layouts.of(self.engine.settings, self.engine.schema)
         self.monitor = Monitor(self.engine, _beside(stream)) if monitor else None
+        self._asked: dict[Key, Columns] = {}  # known covariates of the future in recent requests, for the monitor
         self._unseen: list[Update | list[Key]] = []  # what the monitor has to know: updates, and series that are gone
         self.metrics.series.set(len(self.keys()))
 
@@ -139,12 +140,24 @@ class Service:
         ids = list(dict.fromkeys(key for r in requests for key in r.ids))
         futr = None if requests[0].futr is None else tables.join([r.futr for r in requests if r.futr is not None])
         columns = self.stream.predict_columns(ids, futr, requests[0].level)
+        self._remember(requests)
         if len(requests) == 1:
             return [columns]
         h, place = self.engine.settings.h, {key: i for i, key in enumerate(ids)}
         steps = np.arange(h)
         picks = [(np.array([place[key] for key in r.ids])[:, None] * h + steps).ravel() for r in requests]
         return [{name: values[pick] for name, values in columns.items()} for pick in picks]
+
+    def _remember(self, requests: list[ForecastRequest]) -> None:
+        """Keep covariates of the future of requests about one series, the latest ones."""
+        if self.monitor is None:
+            return
+        for request in requests:
+            if request.futr is not None and len(request.ids) == 1:
+                self._asked.pop(request.ids[0], None)
+                self._asked[request.ids[0]] = request.futr
+        while len(self._asked) > REMEMBERED:
+            del self._asked[next(iter(self._asked))]
 
     def _count(self, update: Update) -> None:
         result, rows = update.result, self.metrics.rows
@@ -212,7 +225,10 @@ class Service:
         try:
             forecast = self._fan(key, state)
         except InputError:
-            missing = "Forecasts of this model need covariates of the future: ask for them at /v1/forecasts."
+            missing = (
+                "Forecasts of this model need covariates of the future. Those of the latest request to /v1/forecasts "
+                "about this series alone are shown here, if they reach far enough."
+            )
         return {
             "unique_id": key,
             "history": history,
@@ -267,7 +283,8 @@ class Service:
 
     def _fan(self, key: Key, state: SeriesState) -> list[dict[str, Any]]:
         stream, engine = self.stream, self.engine
-        futr = read_futr(engine, stream._freq, None)
+        asked = self._asked.get(key)
+        futr = read_futr(engine, stream._freq, None if asked is None else tables.join([asked]))
         ds, rows = future_rows(engine, stream._freq, stream._index([key]), state.last.cpu().numpy(), futr)
         adapted = engine.forecast(state, rows, quantiles_of(FAN))
         median = engine.forecast(unadapted(engine, state), rows, [0.5]).quantiles[0, 0].numpy()
