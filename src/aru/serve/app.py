@@ -230,8 +230,8 @@ def _add_pages(app: FastAPI) -> None:
     pages = {"/": "index.html", "/docs": "docs.html"}
     for path, name in pages.items():
         app.add_api_route(path, _file(STATIC / name), include_in_schema=False)
-    for file in sorted(STATIC.iterdir()):
-        app.add_api_route(f"/static/{file.name}", _file(file), include_in_schema=False)
+    for file in sorted(path for path in STATIC.rglob("*") if path.is_file()):
+        app.add_api_route(f"/static/{file.relative_to(STATIC).as_posix()}", _file(file), include_in_schema=False)
     # The charts' library, as its Python package brings it: nothing is loaded from elsewhere.
     plotly = Path(str(importlib.resources.files("plotly"))) / "package_data" / "plotly.min.js"
     app.add_api_route("/static/plotly.min.js", _file(plotly), include_in_schema=False)

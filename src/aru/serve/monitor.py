@@ -248,6 +248,7 @@ def _scores(rings: Ring, window: int) -> tuple[list[Any], ...]:
 
 def _connect(path: Path | None, model: str) -> sqlite3.Connection:
     """Open the file. What another model left in it is removed."""
+    make = f"{TABLES} INSERT INTO about VALUES ('{model}'); COMMIT;"
     try:
         database = sqlite3.connect(path or ":memory:", check_same_thread=False)
         database.execute("PRAGMA journal_mode=WAL")
@@ -256,12 +257,9 @@ def _connect(path: Path | None, model: str) -> sqlite3.Connection:
         if tables and tables != {"about", "kept", "scores"}:
             raise sqlite3.DatabaseError("it is a database of another program")
         if tables and database.execute("SELECT model FROM about").fetchall() != [(model,)]:
-            database.executescript("DROP TABLE about; DROP TABLE kept; DROP TABLE scores;")
-            tables = set()
-        if not tables:
-            with database:
-                database.executescript(TABLES)
-                database.execute("INSERT INTO about VALUES (?)", (model,))
+            database.executescript(f"BEGIN; DROP TABLE about; DROP TABLE kept; DROP TABLE scores; {make}")
+        elif not tables:
+            database.executescript(f"BEGIN; {make}")
     except sqlite3.Error as error:
         raise StorageError(f"{path} cannot be used for monitoring: {error}. Delete the file, or move it.") from error
     return database

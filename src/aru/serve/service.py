@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import base64
+import bisect
 import json
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -71,7 +72,7 @@ class Service:
         self.monitor = Monitor(self.engine, _beside(stream)) if monitor else None
         self._asked: dict[Key, Columns] = {}  # known covariates of the future in recent requests, for the monitor
         self._unseen: list[Update | list[Key]] = []  # what the monitor has to know: updates, and series that are gone
-        self.metrics.series.set(len(self.keys()))
+        self._known = len(self.keys())
 
     # Requests of many clients
 
@@ -123,7 +124,7 @@ class Service:
     def _forget(self, requests: list[ForgetRequest]) -> list[dict[str, Any]]:
         ids = [key for r in requests for key in r.ids]
         self.stream.forget(ids)
-        self.metrics.series.dec(len(ids))
+        self._known -= len(ids)
         self._unseen.append(ids)
         return [{"forgotten": r.ids[0]} for r in requests]
 
@@ -164,7 +165,7 @@ class Service:
         for outcome in ("applied", "duplicates", "corrected"):
             rows.labels(outcome).inc(getattr(result, outcome))
         rows.labels("late").inc(len(result.left_out["ds"]))
-        self.metrics.series.inc(len(update.new_ids))
+        self._known += len(update.new_ids)
         self.rate.add(result.applied)
 
     # Questions
@@ -179,12 +180,14 @@ class Service:
         keys = self.keys()
         if cursor is not None:
             after = _read_cursor(cursor, self.engine.schema.integer_ids)
-            keys = keys[int(np.searchsorted(np.array(keys, object), after, "right")) :]
+            keys = keys[bisect.bisect_right(keys, after) :]  # type: ignore[type-var]
         if query:
             wanted = query.casefold()
             keys = [key for key in keys if wanted in str(key).casefold()]
         chosen = keys[:limit]
-        rows = self._rows(chosen) if chosen else []
+        with self.stream._store.reading() as view:
+            found = {key: blob for key, blob in zip(chosen, view.get(chosen), strict=True) if blob is not None}
+        rows = self._rows(list(found), self._state(found)) if found else []
         return {"series": rows, "next_cursor": _write_cursor(chosen[-1]) if len(keys) > limit else None}
 
     def series(self, name: str) -> dict[str, Any]:
@@ -193,9 +196,8 @@ class Service:
         sizes = [
             member.stats.sn[0].tolist() for member in state.members if hasattr(getattr(member, "stats", None), "sn")
         ]
-        (row,) = self._rows([key])
         return {
-            **row,
+            **self._rows([key], state)[0],
             "y": tables.numbers(np.where(state.observed[0, -1:].cpu(), state.y[0, -1:].cpu(), np.nan))[0],
             "effective_sample_size": np.mean(sizes, 0).tolist() if sizes else None,
             "accuracy": self.accuracy(key),
@@ -206,7 +208,7 @@ class Service:
         monitor = self.monitor
         drifting = [] if monitor is None else monitor.drifting(DRIFTING)
         return {
-            "series": int(self.metrics.series._value.get()),
+            "series": self._known,
             "observations_per_second": self.rate.per_second(),
             "accuracy": _accuracy(Score() if monitor is None else monitor.fleet()),
             "drifting": [{"unique_id": key, "drift": drift, **_accuracy(score)} for key, drift, score in drifting],
@@ -242,7 +244,7 @@ class Service:
         key = self.key(name)
         with self.stream._store.reading() as view:
             blobs = require_known([key], view.get([key]))
-        return key, self.stream._decode(self.stream._index([key]), blobs).now
+        return key, self._state({key: blobs[0]})
 
     def key(self, name: str) -> Key:
         """The id of a series, from its name in a path."""
@@ -258,6 +260,7 @@ class Service:
 
     def scrape(self) -> bytes:
         """What Prometheus reads."""
+        self.metrics.series.set(self._known)
         if self.monitor is not None:
             found = _accuracy(self.monitor.fleet())
             for label, name in (("adapted", "nd"), ("global", "nd_global")):
@@ -270,15 +273,13 @@ class Service:
         if self.monitor is not None:
             self.monitor.close()
 
-    def _rows(self, keys: Sequence[Key]) -> list[dict[str, Any]]:
-        with self.stream._store.reading() as view:
-            known = [(key, blob) for key, blob in zip(keys, view.get(keys), strict=True) if blob is not None]
-        if not known:
-            return []
-        index = self.stream._index([key for key, _ in known])
-        state = self.stream._decode(index, [blob for _, blob in known]).now
+    def _state(self, records: Mapping[Key, bytes]) -> SeriesState:
+        return self.stream._decode(self.stream._index(list(records)), list(records.values())).now
+
+    def _rows(self, keys: Sequence[Key], state: SeriesState) -> list[dict[str, Any]]:
+        """Series in a list."""
         ds = tables.times(state.last.cpu().numpy(), self.datetime)
-        rows = zip(index.tolist(), ds, state.count.long().tolist(), strict=True)
+        rows = zip(keys, ds, state.count.long().tolist(), strict=True)
         return [{"unique_id": key, "ds": time, "observations": count} for key, time, count in rows]
 
     def _fan(self, key: Key, state: SeriesState) -> list[dict[str, Any]]:

@@ -7,7 +7,8 @@ on the requests it is computed together with.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +22,9 @@ from aru.schema import Group, Schema
 from aru.settings import Settings
 
 JSON, CSV, ARROW = "application/json", "text/csv", "application/vnd.apache.arrow.stream"
-_MISSING = ["", "NA", "N/A", "NaN", "nan", "NULL", "null", "None"]
+_MISSING = frozenset({"", "NA", "N/A", "NaN", "nan", "NULL", "null", "None"})
+_INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
+WIDE = 1000  # columns of a table at most
 
 Columns = dict[str, np.ndarray[Any, np.dtype[Any]]]
 
@@ -85,9 +88,11 @@ def from_csv(body: bytes, kinds: Kinds, name: str) -> Columns:
     options = pa.csv.ConvertOptions(
         column_types={c: pa.string() for c in {"unique_id", "ds", *kinds.categories}}
         | {c: pa.float64() for c in {"y", *kinds.numbers}},
-        null_values=_MISSING,
+        null_values=sorted(_MISSING),
         strings_can_be_null=False,  # a series may be called NA
     )
+    if body[: body.find(b"\n")].count(b",") > WIDE:
+        raise BadBody(f"The table has more than {WIDE:,} columns.")
     try:
         table = pa.csv.read_csv(io.BytesIO(body), convert_options=options)
         columns = _from_table(table, kinds, name)
@@ -97,7 +102,7 @@ def from_csv(body: bytes, kinds: Kinds, name: str) -> Columns:
         raise BadBody(f"The body cannot be read as CSV: {_first_line(error)}.") from error
     for category in kinds.categories & columns.keys():
         values = columns[category]
-        values[np.isin(values.astype(str), _MISSING)] = None
+        values[_among(values, _MISSING)] = None
     return columns
 
 
@@ -130,8 +135,12 @@ def static_of(columns: Columns, kinds: Kinds) -> Columns:
 
 def only(columns: Columns, ids: Iterable[Any]) -> Columns:
     """The rows of these series."""
-    inside = np.isin(columns["unique_id"], list(ids)) if len(columns["unique_id"]) else np.zeros(0, bool)
+    inside = _among(columns["unique_id"], set(ids))
     return {name: values[inside] for name, values in columns.items()}
+
+
+def _among(values: Any, wanted: Collection[Any]) -> Any:
+    return np.fromiter((value in wanted for value in values.tolist()), bool, len(values))
 
 
 def _from_table(table: pa.Table, kinds: Kinds, name: str) -> Columns:
@@ -185,8 +194,9 @@ def _keys(values: Any, integer: bool, heading: str, name: str) -> Any:
     if values.dtype == object:
         types = set(map(type, values))
         if integer and types == {str}:  # of a CSV file
-            values = _parse_integers(values, heading, name)
-            types = {int}
+            odd = np.array([_INTEGER.fullmatch(value) is None for value in values])
+            _refuse(odd, have, f"{heading} of {name} must be an integer, as in training; it is not")
+            values, types = np.array([*map(int, values), None], object)[:-1], {int}
         if types - {int if integer else str}:
             odd = np.array([type(v) is not (int if integer else str) for v in values])
             kind = "an integer" if integer else "a string"
@@ -198,14 +208,6 @@ def _keys(values: Any, integer: bool, heading: str, name: str) -> Any:
         kind = "integers" if integer else "strings"
         raise ColumnError(f"{heading} of {name} has type {values.dtype}, but training had {kind}: convert the column.")
     return values.astype(np.int64) if integer else values
-
-
-def _parse_integers(values: Any, heading: str, name: str) -> Any:
-    try:
-        return np.array([*map(int, values), None], object)[:-1]
-    except ValueError:
-        odd = np.array([not v.lstrip("+-").isdecimal() for v in values])
-        raise _refusal(odd, values, f"{heading} of {name} must be an integer, as in training; it is not") from None
 
 
 def _as_int64(values: Any, heading: str, name: str) -> Any:
@@ -239,12 +241,8 @@ def _words(values: Any, what: str) -> Any:
 
 def _refuse(odd: Any, values: Any, what: str) -> None:
     if odd.any():
-        raise _refusal(odd, values, what)
-
-
-def _refusal(odd: Any, values: Any, what: str) -> InputError:
-    rows = np.flatnonzero(odd)
-    return ColumnError(f"{what} in {listing([f'row {row} ({_short(values[row])})' for row in rows])}.")
+        rows = np.flatnonzero(odd)
+        raise ColumnError(f"{what} in {listing([f'row {row} ({_short(values[row])})' for row in rows])}.")
 
 
 def _short(value: object) -> str:
