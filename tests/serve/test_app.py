@@ -109,8 +109,9 @@ def test_missing_values_and_integer_times(serve: Serve, trained: Forecaster) -> 
     csv = "unique_id,ds,y\n10,26,1\n"
     answer = other.client.post("/v1/observations", content=csv, headers={"content-type": "text/csv"})
     assert answer.json() == NOTHING | {"applied": 1}
-    body = {"observations": [{"unique_id": "ten", "ds": 28, "y": 5}]}
-    error_of(other.client.post("/v1/observations", json=body), 422, "ColumnError")
+    for odd in ("ten", "1_0", "9" * 30, 1.5):
+        body = {"observations": [{"unique_id": odd, "ds": 28, "y": 5}]}
+        assert other.client.post("/v1/observations", json=body).status_code == 422
     error_of(other.client.get("/v1/series/x"), 404, "UnknownSeriesError")
 
 
@@ -185,6 +186,7 @@ def test_bad_rows_are_refused(
         (b"a,b\n1\n", "text/csv", 400),
         (b"\xff\xfe\xfd", "text/csv", 400),
         (b"unique_id,ds,y\n,2024-01-21,1\n", "text/csv", 422),
+        (b"," * 2000 + b"\n", "text/csv", 400),
         (b"nothing of the kind", ARROW, 400),
         (b"", ARROW, 400),
         (b"x", "text/plain", 415),
@@ -241,6 +243,19 @@ def test_arrow_types(serve: Serve, trained: Forecaster) -> None:
     ):
         answer = running.client.post("/v1/observations", content=arrow(odd), headers=send)
         assert answer.json()["error"]["type"] == "ColumnError", answer.text
+    table = pa.Table.from_pandas(frame.assign(unique_id=frame["unique_id"].astype("category")), preserve_index=False)
+    for codec in ("lz4", "zstd"):
+        sink = io.BytesIO()
+        with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression=codec)) as writer:
+            writer.write_table(table)
+        answer = running.client.post("/v1/observations", content=sink.getvalue(), headers=send)
+        assert "compressed" in error_of(answer, 400, "BodyError")["message"]
+    nothing = pa.Array.from_buffers(pa.null(), 2**31 - 1, [None])  # many rows in few bytes
+    many = pa.table(dict.fromkeys(("unique_id", "ds", "y"), nothing))
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, many.schema) as writer:
+        writer.write_table(many)
+    error_of(running.client.post("/v1/observations", content=sink.getvalue(), headers=send), 413, "SizeError")
     good = frame.assign(ds=frame["ds"].dt.date, unique_id=frame["unique_id"].astype("category"), y=[3])
     assert running.client.post("/v1/observations", content=arrow(good), headers=send).json()["applied"] == 1
     # A series may be called NA.

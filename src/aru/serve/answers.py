@@ -15,10 +15,9 @@ from starlette.responses import JSONResponse, Response
 from aru.errors import AruError, ConfigError, InputError, LateError, StorageError, UnknownSeriesError
 from aru.serve import schemas, tables
 from aru.serve.batching import Busy
-from aru.serve.limits import TooLarge
 from aru.serve.metrics import Metrics
 from aru.serve.requests import Invalid, UnknownFormat
-from aru.serve.tables import BadBody
+from aru.serve.tables import BadBody, TooLarge
 
 LOG = logging.getLogger("aru.serve")
 SHOWN = 100  # late rows that an answer lists

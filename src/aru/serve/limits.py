@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from aru.serve.options import Options, is_local
+from aru.serve.tables import TooLarge
 
 OPEN = frozenset({"/", "/docs", "/openapi.json", "/healthz", "/readyz"})  # no data in there
 STATIC = "/static/"
@@ -21,10 +22,6 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
-
-
-class TooLarge(Exception):
-    """A body or a table beyond the limits."""
 
 
 class Guard:

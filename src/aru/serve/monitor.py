@@ -249,6 +249,7 @@ def _scores(rings: Ring, window: int) -> tuple[list[Any], ...]:
 def _connect(path: Path | None, model: str) -> sqlite3.Connection:
     """Open the file. What another model left in it is removed."""
     make = f"{TABLES} INSERT INTO about VALUES ('{model}'); COMMIT;"
+    database = None
     try:
         database = sqlite3.connect(path or ":memory:", check_same_thread=False)
         database.execute("PRAGMA journal_mode=WAL")
@@ -261,5 +262,7 @@ def _connect(path: Path | None, model: str) -> sqlite3.Connection:
         elif not tables:
             database.executescript(f"BEGIN; {make}")
     except sqlite3.Error as error:
+        if database is not None:
+            database.close()
         raise StorageError(f"{path} cannot be used for monitoring: {error}. Delete the file, or move it.") from error
     return database

@@ -9,9 +9,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from aru.errors import ColumnError, InputError
 from aru.serve import schemas, tables
-from aru.serve.limits import TooLarge
 from aru.serve.service import ForecastRequest, Service, UpdateRequest, unique_ids
-from aru.serve.tables import ARROW, CSV, JSON, BadBody, Columns, Kinds
+from aru.serve.tables import ARROW, CSV, JSON, BadBody, Columns, Kinds, TooLarge
 
 SHOWN = 20  # faults of a body that an answer lists
 
@@ -84,11 +83,13 @@ class Reader(NamedTuple):
         return ForecastRequest(keys, futr, tuple(level))
 
     def _table(self, body: bytes, content: str, kinds: Kinds, name: str) -> Columns:
-        readers: dict[str, Callable[[bytes, Kinds, str], Columns]] = {CSV: tables.from_csv, ARROW: tables.from_arrow}
+        readers: dict[str, Callable[[bytes, Kinds, str, int], Columns]] = {
+            CSV: tables.from_csv,
+            ARROW: tables.from_arrow,
+        }
         if content not in readers:
             raise UnknownFormat(f"Bodies of type {content[:100]!r} are not known: send {JSON}, {CSV} or {ARROW}.")
-        columns = readers[content](body, kinds, name)
-        self._check(len(columns["unique_id"]), "rows")
+        columns = readers[content](body, kinds, name, self.max_rows)
         if len(columns["unique_id"]) == 0:
             raise InputError(f"{name} has no rows.")
         return columns

@@ -180,7 +180,7 @@ class Service:
         keys = self.keys()
         if cursor is not None:
             after = _read_cursor(cursor, self.engine.schema.integer_ids)
-            keys = keys[bisect.bisect_right(keys, after) :]  # type: ignore[type-var]
+            keys = keys[bisect.bisect_right(keys, after) :]
         if query:
             wanted = query.casefold()
             keys = [key for key in keys if wanted in str(key).casefold()]

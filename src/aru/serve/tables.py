@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import re
+import struct
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -25,12 +26,17 @@ JSON, CSV, ARROW = "application/json", "text/csv", "application/vnd.apache.arrow
 _MISSING = frozenset({"", "NA", "N/A", "NaN", "nan", "NULL", "null", "None"})
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 WIDE = 1000  # columns of a table at most
+DICTIONARY, RECORDS = 2, 3  # kinds of Arrow messages
 
 Columns = dict[str, np.ndarray[Any, np.dtype[Any]]]
 
 
 class BadBody(Exception):
     """A body that is not what its content type says."""
+
+
+class TooLarge(Exception):
+    """A body or a table beyond the limits."""
 
 
 class Kinds(NamedTuple):
@@ -83,8 +89,8 @@ def from_rows(rows: Sequence[Mapping[str, Any]], kinds: Kinds, fixed: Sequence[s
     return columns
 
 
-def from_csv(body: bytes, kinds: Kinds, name: str) -> Columns:
-    """A CSV body with a header; columns that are not asked for are left out."""
+def from_csv(body: bytes, kinds: Kinds, name: str, most: int) -> Columns:
+    """A CSV body of `most` rows at most, with a header; columns that are not asked for are left out."""
     options = pa.csv.ConvertOptions(
         column_types={c: pa.string() for c in {"unique_id", "ds", *kinds.categories}}
         | {c: pa.float64() for c in {"y", *kinds.numbers}},
@@ -95,7 +101,7 @@ def from_csv(body: bytes, kinds: Kinds, name: str) -> Columns:
         raise BadBody(f"The table has more than {WIDE:,} columns.")
     try:
         table = pa.csv.read_csv(io.BytesIO(body), convert_options=options)
-        columns = _from_table(table, kinds, name)
+        columns = _from_table(table, kinds, name, most)
     except InputError:
         raise
     except (pa.ArrowException, ValueError) as error:
@@ -106,17 +112,42 @@ def from_csv(body: bytes, kinds: Kinds, name: str) -> Columns:
     return columns
 
 
-def from_arrow(body: bytes, kinds: Kinds, name: str) -> Columns:
-    """A body in Arrow's stream format."""
+def from_arrow(body: bytes, kinds: Kinds, name: str, most: int) -> Columns:
+    """A body of `most` rows at most in Arrow's stream format, not compressed: what is small must stay small."""
     try:
+        if any(map(_is_compressed, pa.ipc.MessageReader.open_stream(io.BytesIO(body)))):
+            raise BadBody("The Arrow stream is compressed: write it without compression.")
         with pa.ipc.open_stream(io.BytesIO(body)) as reader:
             table = reader.read_all()
         table.validate(full=True)
-        return _from_table(table, kinds, name)
+        return _from_table(table, kinds, name, most)
     except InputError:
         raise
-    except (pa.ArrowException, ValueError, OSError, OverflowError, MemoryError) as error:
+    except (pa.ArrowException, ValueError, OSError, OverflowError, struct.error, IndexError) as error:
         raise BadBody(f"The body cannot be read as an Arrow stream: {_first_line(error)}.") from error
+
+
+def _is_compressed(message: pa.Message) -> bool:
+    """Whether a message has compressed buffers, as the flatbuffer of its header says (Message.fbs of Arrow)."""
+    data = message.metadata.to_pybytes()
+
+    def field(table: int, number: int) -> int:
+        """Where a field of a table lies; 0 if it is absent."""
+        (back,) = struct.unpack_from("<i", data, table)
+        (size,) = struct.unpack_from("<H", data, table - back)
+        slot = 4 + 2 * number
+        (offset,) = struct.unpack_from("<H", data, table - back + slot) if slot < size else (0,)
+        return table + offset if offset else 0
+
+    def follow(at: int) -> int:
+        (offset,) = struct.unpack_from("<I", data, at)
+        return at + int(offset)
+
+    root = follow(0)
+    kind, header = data[field(root, 1)], follow(field(root, 2))
+    if kind == DICTIONARY:
+        kind, header = RECORDS, follow(field(header, 1))
+    return kind == RECORDS and field(header, 3) != 0
 
 
 def join(parts: Sequence[Columns]) -> pd.DataFrame:
@@ -143,7 +174,9 @@ def _among(values: Any, wanted: Collection[Any]) -> Any:
     return np.fromiter((value in wanted for value in values.tolist()), bool, len(values))
 
 
-def _from_table(table: pa.Table, kinds: Kinds, name: str) -> Columns:
+def _from_table(table: pa.Table, kinds: Kinds, name: str, most: int) -> Columns:
+    if table.num_rows > most:
+        raise TooLarge(f"{table.num_rows:,} rows are more than {most:,} in one request: send them in parts.")
     if len(set(table.column_names)) < len(table.column_names):
         raise ColumnError(f"{name} has several columns of the same name. Keep one.")
     if "unique_id" not in table.column_names:
