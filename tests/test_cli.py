@@ -719,3 +719,37 @@ def test_state_refuses_what_is_no_store(data: Path, tmp_path: Path) -> None:
     assert "must end in .parquet" in fails("state", "export", data, tmp_path / "x.csv")
     assert "x.parquet does not exist" in fails("state", "import", tmp_path / "x.parquet", tmp_path / "new.db")
     assert os.listdir(tmp_path) == ["sales.csv"]
+
+
+# serve
+
+
+def test_serve_refuses_what_is_not_safe(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("fastapi", reason="the service needs the extra serve")
+    monkeypatch.delenv("ARU_TOKEN", raising=False)
+    serve = ["serve", model, "--state", tmp_path / "state.db"]
+    assert "can be reached by other machines: give a token" in fails(*serve, "--host", "0.0.0.0")
+    assert "at least 16 characters" in fails(*serve, "--token-file", write_text(tmp_path / "token", "short\n"))
+    monkeypatch.setenv("ARU_TOKEN", "short")
+    assert "at least 16 characters" in fails(*serve)
+    monkeypatch.delenv("ARU_TOKEN")
+    assert "cannot be read" in fails(*serve, "--token-file", tmp_path / "nothing")
+    assert "port must lie between" in fails(*serve, "--port", "70000")
+    assert "max_rows must be" in fails(*serve, "--max-rows", "0")
+    assert "Nothing can listen on 192.0.2.1" in fails(
+        *serve, "--host", "192.0.2.1", "--token-file", write_text(tmp_path / "token", "a-long-and-secret-token\n")
+    )
+    assert not (tmp_path / "state.db").exists()
+
+
+def write_text(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+def test_serve_without_its_packages(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("aru.serve")]:
+        monkeypatch.delitem(sys.modules, name)
+    for name in ("fastapi", "uvicorn"):
+        monkeypatch.setitem(sys.modules, name, None)
+    assert "pip install 'aru-forecast[serve]'" in fails("serve", model, "--state", tmp_path / "state.db")

@@ -686,3 +686,10 @@ def test_both_libraries_give_the_same_panel() -> None:
         np.testing.assert_array_equal(*(getattr(p, name) for p in panels))
     assert panels[0].ids.equals(panels[1].ids)
     assert panels[0].ds[1] - panels[0].ds[0] == DAY
+
+
+@pytest.mark.parametrize("year", ["1500", "9999", "148610"])
+def test_times_in_no_calendar_are_refused(year: str) -> None:
+    df = pd.DataFrame({"unique_id": ["a", "a"], "ds": np.array(["2024-01-01", f"{year}-01-01"], "datetime64[us]")})
+    with pytest.raises(ValueRangeError, match=rf"outside the years 1678 to 2261 at \(a, {year}"):
+        read_panel(df.assign(y=1.0), Frequency("MS"))

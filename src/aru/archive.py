@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from aru.codec import fields_of, stack
-from aru.errors import InputError, StorageError, listing
+from aru.errors import InputError, StorageError, UnknownSeriesError, listing
 from aru.frequency import Times
 from aru.store import About, Key, Store, Transaction
 
@@ -76,7 +76,9 @@ def require_known(keys: Sequence[Key], blobs: Sequence[bytes | None]) -> list[by
     """The records, if there is one for every series."""
     unknown = [key for key, blob in zip(keys, blobs, strict=True) if blob is None]
     if unknown:
-        raise InputError(f"These series are not known: {listing(unknown)}. Give their observations to update first.")
+        raise UnknownSeriesError(
+            f"These series are not known: {listing(unknown)}. Give their observations to update first."
+        )
     return [blob for blob in blobs if blob is not None]
 
 

@@ -171,7 +171,17 @@ def read_times(frame: nw.DataFrame[Any], freq: Frequency, name: str) -> tuple[Ti
         )
     times = np.asarray(series.to_numpy()).astype("datetime64[us]")
     _refuse_null(frame, "ds", np.isnat(times), name)
+    _refuse_far(frame, times, name)
     return times.view(np.int64), True
+
+
+def _refuse_far(frame: nw.DataFrame[Any], times: Any, name: str) -> None:
+    """Times that can only be mistakes: no calendar is counted through for thousands of years."""
+    far = (times < np.datetime64("1678", "us")) | (times >= np.datetime64("2262", "us"))
+    if far.any():
+        raise ValueRangeError(
+            f"ds of {name} lies outside the years 1678 to 2261 at {_name_rows(frame, far)}. Correct these rows."
+        )
 
 
 def _parse_times(frame: nw.DataFrame[Any], name: str) -> nw.Series[Any]:

@@ -8,6 +8,7 @@
     │   ├── FrequencyError             timestamps do not lie on the grid of `freq`
     │   ├── FutureError                known-future covariates are missing for the horizon
     │   ├── LateError                  rows at or before what a series has already seen
+    │   ├── UnknownSeriesError         a series that was never observed
     │   └── TooLittleDataError         not enough rows to train or to evaluate
     ├── ConfigError (ValueError)       a setting is wrong or does not fit another
     ├── NotFittedError (RuntimeError)  forecast or save before fit
@@ -21,7 +22,8 @@ A message says what is wrong, shows the first offending rows and ends with what 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 SHOWN = 5
 
@@ -55,7 +57,15 @@ class FutureError(InputError):
 
 
 class LateError(InputError):
-    """Rows lie at or before what a series has already consumed."""
+    """Rows lie at or before what a series has already consumed; `rows` are their columns, with the reason."""
+
+    def __init__(self, message: str, rows: Mapping[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.rows = rows or {}
+
+
+class UnknownSeriesError(InputError):
+    """A series that was never observed."""
 
 
 class TooLittleDataError(InputError):

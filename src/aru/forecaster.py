@@ -22,10 +22,10 @@ from aru.errors import (
     AruError,
     AruWarning,
     ConfigError,
-    InputError,
     NotFittedError,
     StorageError,
     TooLittleDataError,
+    UnknownSeriesError,
     listing,
 )
 from aru.frames import FrameStyle, forecast_columns, quantiles_of
@@ -378,7 +378,7 @@ class Forecaster:
         index = self._ids.get_indexer(pd.Index(wanted, dtype=object))
         unknown = [i for i, at in zip(wanted, index, strict=True) if at < 0]
         if unknown:
-            raise InputError(
+            raise UnknownSeriesError(
                 f"These series are not known: {listing(unknown)}. Give their observations to update first."
             )
         return index

@@ -44,6 +44,16 @@ class UpdateResult:
         return self.style.build(self.left_out)
 
 
+class Tally(NamedTuple):
+    """Rows of each series in `ids` by what became of them."""
+
+    ids: pd.Index[Any]
+    applied: Ints
+    duplicates: Ints
+    corrected: Ints
+    gaps_filled: Ints
+
+
 class Update(NamedTuple):
     """New records of the series that changed, first known ones, then those in `new_ids`; and what was done."""
 
@@ -51,6 +61,7 @@ class Update(NamedTuple):
     new_ids: pd.Index[Any]
     record: Record | None
     result: UpdateResult
+    tally: Tally
 
 
 def read_update(engine: Engine, freq: Frequency, df: Any) -> Observations:
@@ -84,7 +95,8 @@ def compute_update(
         raise LateError(
             f"new_df has {int(wrong.sum())} rows at or before the latest time of their series: "
             f"{show_rows(left_out['unique_id'], left_out['ds'], engine.schema.datetime)} ({left_out['reason'][0]}). "
-            "Nothing was applied. Drop them, or pass late='skip'."
+            "Nothing was applied. Drop them, or pass late='skip'.",
+            left_out,
         )
     at = ids.get_indexer(panel.ids)
     panel = begin_with_values(panel, at < 0, "new_df")
@@ -93,22 +105,35 @@ def compute_update(
     if revised.any():
         touched[ids.get_indexer(past.ids)[past.series[revised]]] = True
     new_ids = panel.ids[at < 0]
+    tally = _tally(new.ids, panel, past, ~wrong, revised)
     result = UpdateResult(
-        applied=int((~panel.inserted).sum()),
-        duplicates=int((~wrong).sum()),
-        corrected=int(revised.sum()),
-        gaps_filled=int(panel.inserted.sum() + panel.skipped.sum()),
+        applied=int(tally.applied.sum()),
+        duplicates=int(tally.duplicates.sum()),
+        corrected=int(tally.corrected.sum()),
+        gaps_filled=int(tally.gaps_filled.sum()),
         new_series=list(new_ids),
         left_out=left_out,
         style=style,
     )
     names = ids[touched].append(new_ids) if len(new_ids) else ids[touched]
     if len(names) == 0:
-        return Update(names, new_ids, None, result)
+        return Update(names, new_ids, None, result, tally)
     base = _base(engine, records.select(record, np.flatnonzero(touched)), new_ids, static_df)
     corrections = _flat(engine.schema, names, past.select(revised)) if revised.any() else None
     advanced = records.advance(engine, base, _flat(engine.schema, names, panel), corrections)
-    return Update(names, new_ids, advanced, result)
+    return Update(names, new_ids, advanced, result, tally)
+
+
+def _tally(ids: pd.Index[Any], panel: Panel, past: Panel, duplicate: Bools, revised: Bools) -> Tally:
+    """`duplicate` and `revised` are rows of `past`."""
+    now, before = ids.get_indexer(panel.ids)[panel.series], ids.get_indexer(past.ids)[past.series]
+
+    def count(rows: Ints) -> Ints:
+        return np.bincount(rows, minlength=len(ids))
+
+    skipped = np.bincount(now, panel.skipped, len(ids)).astype(np.int64)
+    gaps = count(now[panel.inserted]) + skipped
+    return Tally(ids, count(now[~panel.inserted]), count(before[duplicate]), count(before[revised]), gaps)
 
 
 def _left_out(past: Panel, reasons: Any, which: Bools) -> dict[str, Any]:

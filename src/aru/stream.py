@@ -17,7 +17,7 @@ from aru.columns import as_frame
 from aru.errors import ConfigError, StorageError
 from aru.forecaster import Forecaster
 from aru.frames import FrameStyle
-from aru.ingest import Late, UpdateResult, compute_update, read_futr, read_update
+from aru.ingest import Late, Update, UpdateResult, compute_update, read_futr, read_update
 from aru.predictions import future_style, predict_next
 from aru.records import Record
 from aru.store import About, Key, MemoryStore, SQLiteStore, Store
@@ -67,6 +67,10 @@ class Stream:
         time are late: "raise" rejects the call, "skip" applies the rest, and "correct" besides revises the latest
         steps as far as the store is `correctable`. Rows that were left out are returned with the reason.
         """
+        return self.apply(df, static_df, late).result
+
+    def apply(self, df: Any, static_df: Any = None, late: Late = "raise") -> Update:
+        """The same as `update`, with the new records and the counts of each series."""
         frame = as_frame(df, "new_df")
         style = FrameStyle.of(frame, self._style)
         new = read_update(self._engine, self._freq, frame)
@@ -77,7 +81,7 @@ class Stream:
             update = compute_update(self._engine, self._freq, style, new, known, record, static_df, late)
             if update.record is not None:
                 change.put(update.ids.tolist(), self._codec.encode(update.record))
-        return update.result
+        return update
 
     def predict(
         self, ids: Iterable[Any] | str | int | None = None, futr_df: Any = None, level: Sequence[float] | None = None
@@ -86,6 +90,12 @@ class Stream:
 
         `futr_df` holds the known-future covariates of these steps; without a frequency also their timestamps.
         """
+        return future_style(self._style, futr_df).build(self.predict_columns(ids, futr_df, level))
+
+    def predict_columns(
+        self, ids: Iterable[Any] | str | int | None = None, futr_df: Any = None, level: Sequence[float] | None = None
+    ) -> dict[str, Any]:
+        """The columns of `predict`, h rows for each series in the order of `ids`, with internal times."""
         futr = read_futr(self._engine, self._freq, futr_df)
         with self._store.reading() as view:
             keys = view.keys() if ids is None else archive.as_keys(ids)
@@ -96,8 +106,7 @@ class Stream:
             here = slice(at, at + AT_ONCE)
             state = self._decode(names[here], blobs[here]).now
             parts.append(predict_next(self._engine, self._freq, names[here], state, futr, level))
-        columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        return future_style(self._style, futr_df).build(columns)
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
     def series(self) -> Any:
         """A frame of all series: unique_id, latest ds and number of observations."""

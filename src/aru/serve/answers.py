@@ -1,0 +1,109 @@
+"""Errors as answers: a status, the reason, the rows; never what the inside looks like."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse, Response
+
+from aru.errors import AruError, ConfigError, InputError, LateError, StorageError, UnknownSeriesError
+from aru.serve import schemas, tables
+from aru.serve.batching import Busy
+from aru.serve.metrics import Metrics
+from aru.serve.requests import Invalid, UnknownFormat
+from aru.serve.tables import BadBody, TooLarge
+
+LOG = logging.getLogger("aru.serve")
+SHOWN = 100  # late rows that an answer lists
+REASONS = {
+    400: "The body is not of the type that its header says, or the host is unknown.",
+    401: "The token is missing or wrong.",
+    404: "A series is not known.",
+    409: "Rows are late or contradict what was consumed; nothing was applied.",
+    413: "The body or the number of rows is beyond the limit.",
+    415: "The type of the body is not known.",
+    422: "The rows or parameters cannot be used; nothing was applied.",
+    500: "The service failed; the log has the id of the error.",
+    503: "Too many requests are waiting, or the store cannot be used now. Try again.",
+}
+
+
+def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """For OpenAPI: the failures an endpoint can answer with, besides those that every endpoint can."""
+    return {status: {"model": schemas.Failure, "description": REASONS[status]} for status in (400, 401, 500, *statuses)}
+
+
+def failure(status: int, kind: str, message: str, **more: Any) -> JSONResponse:
+    """An answer that says why there is no other."""
+    problem = {"type": kind, "message": message, **{k: v for k, v in more.items() if v is not None}}
+    headers = {"Retry-After": "1"} if status == 503 else None
+    return JSONResponse({"error": problem}, status, headers)
+
+
+def install(app: FastAPI, metrics: Metrics, datetime: bool) -> None:
+    """Answer every exception."""
+
+    def answer(kind: type[Exception], make: Callable[[Any], Response]) -> None:
+        async def handle(request: Request, error: Exception) -> Response:
+            return make(error)
+
+        app.add_exception_handler(kind, handle)
+
+    def late(error: LateError) -> Response:
+        rows = {name: values[:SHOWN] for name, values in error.rows.items()}
+        return failure(409, "LateError", _worded(str(error)), rows=tables.to_rows(rows, datetime) if rows else None)
+
+    answer(InputError, lambda e: failure(422, type(e).__name__, _worded(str(e))))
+    answer(ConfigError, lambda e: failure(422, type(e).__name__, _worded(str(e))))
+    answer(UnknownSeriesError, lambda e: failure(404, type(e).__name__, str(e)))
+    answer(LateError, late)
+    answer(StorageError, lambda e: internal(e, metrics, 503))
+    answer(AruError, lambda e: internal(e, metrics))
+    answer(BadBody, lambda e: failure(400, "BodyError", str(e)))
+    answer(Invalid, lambda e: failure(422, "SchemaError", str(e), rows=e.faults))
+    answer(UnknownFormat, lambda e: failure(415, "ContentTypeError", str(e)))
+    answer(TooLarge, lambda e: failure(413, "SizeError", str(e)))
+    answer(Busy, lambda e: failure(503, "BusyError", "Too many requests are waiting. Try again."))
+    answer(RequestValidationError, _parameters)
+    answer(HTTPException, _plain)
+
+
+def internal(error: Exception, metrics: Metrics, status: int = 500) -> JSONResponse:
+    """The service's own fault: the cause goes to the log, its id to the client."""
+    name = uuid.uuid4().hex
+    metrics.errors.inc()
+    LOG.error("error %s", name, exc_info=error)
+    kind, what = (
+        ("StorageError", "The store cannot be used now") if status == 503 else ("InternalError", "The request failed")
+    )
+    return failure(status, kind, f"{what}. The service's log has more under this id.", id=name)
+
+
+def _plain(error: HTTPException) -> Response:
+    answer = failure(error.status_code, "HTTPError", str(error.detail))
+    answer.headers.update(error.headers or {})
+    return answer
+
+
+def _parameters(error: RequestValidationError) -> Response:
+    faults = [{"where": ".".join(map(str, fault["loc"])), "reason": fault["msg"]} for fault in error.errors()]
+    return failure(422, "SchemaError", "The parameters do not have the form that /docs describes.", rows=faults)
+
+
+def _worded(message: str) -> str:
+    """The library's words for what a request calls otherwise."""
+    for ours, theirs in (
+        ("new_df", "observations"),
+        ("futr_df", "futr"),
+        ("static_df", "static"),
+        ("late='skip'", '"late": "skip"'),
+        ("late='correct'", '"late": "correct"'),
+    ):
+        message = message.replace(ours, theirs)
+    return message

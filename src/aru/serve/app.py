@@ -1,0 +1,317 @@
+"""The endpoints."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.resources
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import anyio.to_thread
+from fastapi import FastAPI, Query, Request
+from fastapi.openapi.utils import get_openapi
+from pydantic import Field, TypeAdapter
+from starlette.responses import FileResponse, JSONResponse, Response
+
+from aru.serve import schemas, tables
+from aru.serve.answers import documented, install, internal
+from aru.serve.batching import Batcher
+from aru.serve.limits import App, Guard, Receive, Scope, Send, read_body
+from aru.serve.metrics import Metrics
+from aru.serve.options import MANY_LEVELS, Options
+from aru.serve.requests import Reader, UnknownFormat
+from aru.serve.service import ForecastRequest, ForgetRequest, Service, UpdateRequest
+from aru.serve.tables import ARROW, CSV, JSON
+from aru.stream import Stream
+
+LARGE = 2**16  # bytes of a body, or cells of an answer, from which a thread handles it instead of the event loop
+STATIC = Path(__file__).with_name("static")
+HEADERS = [
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (
+        b"content-security-policy",
+        b"default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; frame-ancestors 'none'",
+    ),
+]
+DESCRIPTION = """\
+New observations adapt the forecasts of their series at once. Tables go in as JSON, CSV or Arrow stream by
+`Content-Type`, and forecasts come out by `Accept`. An answer to observations is sent when they are safe on disk; to
+send them again is harmless. Every failure has the same form, and leaves the states as they were."""
+
+
+def create_app(stream: Stream, options: Options) -> FastAPI:
+    """The service of one stream. It closes the stream when it stops."""
+    service = Service(stream, options.monitor)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        waiting = 10 * options.max_rows
+        app.state.updates = Batcher(service.update, options.max_rows, waiting, service.watch)
+        app.state.forecasts = Batcher(service.forecast, options.max_rows, waiting)
+        app.state.ready = True
+        try:
+            yield
+        finally:
+            app.state.ready = False
+            for batcher in (app.state.updates, app.state.forecasts):
+                await anyio.to_thread.run_sync(batcher.close)
+            service.close()
+
+    app = FastAPI(
+        title="aru", version="1", description=DESCRIPTION, lifespan=lifespan, docs_url=None, redoc_url=None,
+        openapi_url=None,
+    )  # fmt: skip
+    app.state.ready = False
+    install(app, service.metrics, service.datetime)
+    app.add_middleware(Guard, options=options)
+    app.add_middleware(Watch, metrics=service.metrics)
+    _add_stream(app, service, options)
+    _add_series(app, service)
+    _add_monitor(app, service)
+    _add_operations(app, service)
+    _add_pages(app)
+    return app
+
+
+def _add_stream(app: FastAPI, service: Service, options: Options) -> None:
+    reader = Reader(service, options.max_rows)
+
+    @app.post(
+        "/v1/observations",
+        tags=["stream"],
+        summary="Take in new observations",
+        responses={200: {"model": schemas.UpdateReport}, **documented(409, 413, 415, 422, 503)},
+        openapi_extra=_body(
+            schemas.Observations, "Observations with a header or a schema: unique_id, ds, y, covariates."
+        ),
+    )
+    async def observations(
+        request: Request,
+        late: Annotated[
+            Literal["raise", "skip", "correct"], Query(description="For CSV and Arrow, where the body cannot say it.")
+        ] = "raise",
+    ) -> Response:
+        """Rows in any order, of known and of new series: all of them or none.
+
+        Identical repetitions are ignored and counted. Other rows at or before a series' latest time are late: "raise"
+        answers 409, "skip" applies the rest and returns them, "correct" also revises what the store can revise. CSV
+        and Arrow bodies may carry the static covariates of new series as columns.
+        """
+        body, content = await read_body(request, options.max_bytes), _content_type(request)
+        made: UpdateRequest = await _off_loop(len(body), lambda: reader.update(body, content, late))
+        return JSONResponse(await app.state.updates.submit(made, made.size))
+
+    @app.post(
+        "/v1/forecasts",
+        tags=["stream"],
+        summary="Forecast the next steps",
+        responses={
+            200: {"model": schemas.Forecasts, "content": {CSV: {}, ARROW: {}}},
+            **documented(404, 413, 415, 422, 503),
+        },
+        openapi_extra=_body(schemas.ForecastRequest, "Known covariates of the next steps: unique_id, ds, covariates."),
+    )
+    async def forecasts(
+        request: Request,
+        unique_id: Annotated[list[str], Query(description="For CSV and Arrow: series to forecast.")] = [],  # noqa: B006
+        level: Annotated[
+            list[Annotated[float, Field(gt=0, lt=100)]],
+            Query(description="For CSV and Arrow: central intervals, in percent.", max_length=MANY_LEVELS),
+        ] = [],  # noqa: B006
+    ) -> Response:
+        """The next h steps of each series, with the states as they are now. Nothing is changed."""
+        body, content = await read_body(request, options.max_bytes), _content_type(request)
+        made: ForecastRequest = await anyio.to_thread.run_sync(lambda: reader.forecast(body, content, unique_id, level))
+        rows = len(made.ids) * service.engine.settings.h
+        columns = await app.state.forecasts.submit(made, rows)
+        encode = _encoder(request.headers.get("accept", ""), service.datetime)
+        answer: Response = await _off_loop(rows * len(columns), lambda: encode(columns))
+        return answer
+
+
+def _add_series(app: FastAPI, service: Service) -> None:
+    @app.get(
+        "/v1/series",
+        tags=["series"],
+        summary="List series",
+        responses={200: {"model": schemas.SeriesPage}, **documented(422, 503)},
+    )
+    def pages(
+        limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+        cursor: Annotated[str | None, Query(description="next_cursor of the page before.")] = None,
+        query: Annotated[str, Query(description="Part of the name, in any case.")] = "",
+    ) -> Response:
+        """In order of their names, page by page."""
+        return JSONResponse(service.page(limit, cursor, query))
+
+    @app.get(
+        "/v1/series/{unique_id:path}",
+        tags=["series"],
+        summary="Look at a series",
+        responses={200: {"model": schemas.SeriesReport}, **documented(404, 422, 503)},
+    )
+    def series(unique_id: str) -> Response:
+        """Latest row, number of observations, and how well recent forecasts did."""
+        return JSONResponse(service.series(unique_id))
+
+    @app.delete(
+        "/v1/series/{unique_id:path}",
+        tags=["series"],
+        summary="Forget a series",
+        responses={200: {"model": schemas.Forgotten}, **documented(404, 422, 503)},
+    )
+    async def forget(unique_id: str) -> Response:
+        """For good. Its next observation begins a new series."""
+        return JSONResponse(await app.state.updates.submit(ForgetRequest([service.key(unique_id)]), 1))
+
+
+def _add_monitor(app: FastAPI, service: Service) -> None:
+    @app.get(
+        "/v1/monitor/fleet",
+        tags=["monitor"],
+        summary="All series at a glance",
+        responses={200: {"model": schemas.Fleet}, **documented(503)},
+    )
+    def fleet() -> Response:
+        """Number of series, rate of observations, accuracy with and without adaptation, and what drifts most."""
+        return JSONResponse(service.fleet())
+
+    @app.get(
+        "/v1/monitor/series/{unique_id:path}",
+        tags=["monitor"],
+        summary="History and forecasts of a series",
+        responses={200: {"model": schemas.SeriesMonitor}, **documented(404, 422, 503)},
+    )
+    def watched(unique_id: str) -> Response:
+        """The latest rows, what had been forecast for them, and the forecast from now on with its local part."""
+        return JSONResponse(service.watched(unique_id))
+
+
+def _add_operations(app: FastAPI, service: Service) -> None:
+    @app.get("/healthz", tags=["operations"], responses={200: {"model": schemas.Health}, **documented()})
+    async def healthz() -> Response:
+        """The process lives."""
+        return JSONResponse({"status": "ok"})
+
+    @app.get(
+        "/readyz",
+        tags=["operations"],
+        responses={200: {"model": schemas.Health}, 503: {"model": schemas.Health}, **documented()},
+    )
+    async def readyz() -> Response:
+        """The service takes requests."""
+        return JSONResponse({"status": "ok"}) if app.state.ready else JSONResponse({"status": "stopping"}, 503)
+
+    @app.get(
+        "/metrics",
+        tags=["operations"],
+        responses={200: {"content": {"text/plain": {}}, "description": "Prometheus' text format"}, **documented(503)},
+        response_class=Response,
+    )
+    def metrics() -> Response:
+        """Requests, latencies, errors, rows, series, and rolling accuracy, for Prometheus."""
+        for name in ("updates", "forecasts"):
+            service.metrics.waiting.labels(name).set(getattr(app.state, name).waiting)
+        return Response(service.scrape(), media_type="text/plain; version=0.0.4")
+
+
+def _add_pages(app: FastAPI) -> None:
+    document: dict[str, Any] = {}
+
+    @app.get("/openapi.json", include_in_schema=False)
+    async def openapi() -> Response:
+        if not document:
+            document.update(_openapi(app))
+        return JSONResponse(document)
+
+    pages = {"/": "index.html", "/docs": "docs.html"}
+    for path, name in pages.items():
+        app.add_api_route(path, _file(STATIC / name), include_in_schema=False)
+    for file in sorted(path for path in STATIC.rglob("*") if path.is_file()):
+        app.add_api_route(f"/static/{file.relative_to(STATIC).as_posix()}", _file(file), include_in_schema=False)
+    # The charts' library, as its Python package brings it: nothing is loaded from elsewhere.
+    plotly = Path(str(importlib.resources.files("plotly"))) / "package_data" / "plotly.min.js"
+    app.add_api_route("/static/plotly.min.js", _file(plotly), include_in_schema=False)
+
+
+class Watch:
+    """Counts and times requests, adds headers, and answers for exceptions that nobody expected."""
+
+    def __init__(self, app: App, metrics: Metrics) -> None:
+        self._app, self._metrics = app, metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began, status = time.perf_counter(), 0
+
+        async def watched(message: Any) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message["headers"], *HEADERS]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watched)
+        except Exception as error:  # noqa: BLE001 - the last resort
+            answer = internal(error, self._metrics)
+            if status == 0:
+                await answer(scope, receive, watched)
+        finally:
+            route = getattr(scope.get("route"), "path", "other")
+            method = scope["method"] if route != "other" else "other"
+            self._metrics.requests.labels(method, route, status).inc()
+            self._metrics.seconds.labels(method, route).observe(time.perf_counter() - began)
+
+
+def _content_type(request: Request) -> str:
+    """The type of the body, which must be said: browsers cannot post JSON, CSV or Arrow to other sites unasked."""
+    if request.headers.get("content-encoding", "identity") != "identity":
+        raise UnknownFormat("Compressed bodies are not known: send them as they are.")
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+async def _off_loop(size: int, work: Callable[[], Any]) -> Any:
+    """Do small work here and large work in a thread."""
+    return await anyio.to_thread.run_sync(work) if size > LARGE else work()
+
+
+def _encoder(accept: str, datetime: bool) -> Callable[[dict[str, Any]], Response]:
+    kinds = {part.partition(";")[0].strip().lower() for part in accept.split(",")}
+    if ARROW in kinds:
+        return lambda columns: Response(tables.to_arrow(columns, datetime), media_type=ARROW)
+    if CSV in kinds:
+        return lambda columns: Response(tables.to_csv(columns, datetime), media_type=CSV)
+    return lambda columns: JSONResponse({"forecasts": tables.to_rows(columns, datetime)})
+
+
+def _file(path: Path) -> Callable[[], Any]:
+    async def send() -> FileResponse:
+        return FileResponse(path)
+
+    return send
+
+
+def _body(kind: Any, table: str) -> dict[str, Any]:
+    binary = {"schema": {"type": "string", "description": table}}
+    content = {JSON: {"schema": {"$ref": f"#/components/schemas/{kind.__name__}"}}, CSV: binary, ARROW: binary}
+    return {"requestBody": {"required": True, "content": content}}
+
+
+def _openapi(app: FastAPI) -> dict[str, Any]:
+    """FastAPI's document, with the types of bodies that it does not see, and with the token."""
+    document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+    bodies = [TypeAdapter(kind) for kind in (schemas.Observations, schemas.ForecastRequest)]
+    _, types = TypeAdapter.json_schemas(
+        [(i, "validation", body) for i, body in enumerate(bodies)], ref_template="#/components/schemas/{model}"
+    )
+    document["components"]["schemas"] |= types["$defs"]
+    document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+    document["security"] = [{}, {"token": []}]
+    return document

@@ -1,0 +1,69 @@
+"""What Prometheus reads, and how many observations came in lately."""
+
+from __future__ import annotations
+
+import collections
+import threading
+import time
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+MINUTE = 60.0
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+ROWS = tuple(4.0**i for i in range(10))
+
+
+class Metrics:
+    """Counters of one service, in a registry of its own."""
+
+    def __init__(self) -> None:
+        registry = self._registry = CollectorRegistry()
+        route = ("method", "route")
+        self.requests = Counter("aru_http_requests", "Requests answered.", (*route, "status"), registry=registry)
+        self.seconds = Histogram(
+            "aru_http_request_seconds", "Time to the answer.", route, buckets=SECONDS, registry=registry
+        )
+        self.rows = Counter("aru_rows", "Observations by what became of them.", ("outcome",), registry=registry)
+        self.batch_rows = Histogram(
+            "aru_batch_rows", "Observations computed together.", buckets=ROWS, registry=registry
+        )
+        self.batch_seconds = Histogram(
+            "aru_batch_seconds", "Time to compute and store a batch.", buckets=SECONDS, registry=registry
+        )
+        self.waiting = Gauge("aru_rows_waiting", "Rows that wait for their turn.", ("queue",), registry=registry)
+        self.series = Gauge("aru_series", "Known series.", registry=registry)
+        self.nd = Gauge(
+            "aru_rolling_nd", "Sum of |y - median| over sum of |y|, of recent forecasts.", ("forecast",),
+            registry=registry,
+        )  # fmt: skip
+        self.monitor_seconds = Counter("aru_monitor_seconds", "Time spent on monitoring.", registry=registry)
+        self.errors = Counter("aru_errors", "Failures of the service itself.", registry=registry)
+
+    def render(self) -> bytes:
+        """The text that Prometheus scrapes."""
+        text: bytes = generate_latest(self._registry)
+        return text
+
+
+class Rate:
+    """Events per second over the last minute."""
+
+    def __init__(self) -> None:
+        self._seconds: collections.deque[tuple[int, int]] = collections.deque(maxlen=int(MINUTE) + 1)
+        self._lock = threading.Lock()
+        self._began = time.monotonic()
+
+    def add(self, events: int) -> None:
+        """Count events that happened now."""
+        second = int(time.monotonic())
+        with self._lock:
+            if self._seconds and self._seconds[-1][0] == second:
+                events += self._seconds.pop()[1]
+            self._seconds.append((second, events))
+
+    def per_second(self) -> float:
+        """The average so far, of a minute at most."""
+        now = time.monotonic()
+        with self._lock:
+            total = sum(events for second, events in self._seconds if second > now - MINUTE)
+        return total / max(1.0, min(MINUTE, now - self._began))

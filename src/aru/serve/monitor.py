@@ -1,0 +1,268 @@
+"""Recent history and accuracy of every series, in a SQLite file beside the states and never inside them.
+
+Of each series is kept the state at an origin. When a window of rows has passed since, the forecast from that origin
+is computed, with and without what the series had taught, and set against what came; the present becomes the next
+origin. So a series costs two forecasts a window, whatever the rate of its updates, and known covariates are those that
+came. The latest rows with their forecasts are kept in a ring of fixed size. All of it may be deleted at any time.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from aru.codec import Codec
+from aru.columns import Bools, Ints
+from aru.engine import Engine
+from aru.errors import StorageError
+from aru.schema import Rows
+from aru.state import SeriesState, take
+from aru.store import Key
+
+KEPT = 100  # latest rows of a series
+QUANTILES = (0.5, 0.1, 0.9)
+ROW = np.dtype(
+    [("ds", "<i8"), ("y", "<f8"), ("median", "<f8"), ("lo_80", "<f8"), ("hi_80", "<f8"), ("median_global", "<f8")]
+)
+NEVER = np.iinfo(np.int64).min  # time of a slot that is still empty
+AT_ONCE = 2**13  # series
+VARIABLES = 2**14  # of one statement
+
+Ring = npt.NDArray[Any]  # (series, KEPT) of ROW, latest rows last
+
+TABLES = """
+CREATE TABLE about (model TEXT NOT NULL);
+CREATE TABLE kept (id PRIMARY KEY, origin BLOB NOT NULL, ring BLOB NOT NULL);
+CREATE TABLE scores (id PRIMARY KEY, step INTEGER NOT NULL, scored INTEGER NOT NULL, error REAL NOT NULL,
+                     global_error REAL NOT NULL, size REAL NOT NULL, drift REAL);
+CREATE INDEX by_drift ON scores (drift);
+"""
+
+
+class Score(NamedTuple):
+    """Sums over the rows that were set against a forecast."""
+
+    scored: int = 0
+    error: float = 0.0
+    global_error: float = 0.0
+    size: float = 0.0
+
+
+class Monitor:
+    """Watches the series of one model. Safe for several threads."""
+
+    def __init__(self, engine: Engine, path: Path | None) -> None:
+        self._engine = engine
+        self._codec = Codec(engine.empty(engine.schema.no_static()))
+        self._lock = threading.Lock()
+        self._window = min(engine.settings.h, engine.schema.input_size)
+        self._database = _connect(path, f"{engine.fingerprint} {self._codec.size} {KEPT}")
+
+    def observe(self, ids: Sequence[Key], state: SeriesState) -> None:
+        """Look at the states of series after an update."""
+        for at in range(0, len(ids), AT_ONCE):
+            index = torch.arange(at, min(at + AT_ONCE, len(ids)), device=state.last.device)
+            with self._lock, self._database:
+                self._observe(list(ids[at : at + AT_ONCE]), take(state, index))
+
+    def forget(self, ids: Iterable[Key]) -> None:
+        """Remove series."""
+        with self._lock, self._database:
+            for table in ("kept", "scores"):
+                self._database.executemany(f"DELETE FROM {table} WHERE id = ?", [(key,) for key in ids])
+
+    def score(self, key: Key) -> Score | None:
+        """The accuracy of one series; None if no window of it has passed."""
+        found = self._select("SELECT scored, error, global_error, size FROM scores WHERE id = ? AND scored > 0", (key,))
+        return Score(*found[0]) if found else None
+
+    def fleet(self) -> Score:
+        """The accuracy of all series together."""
+        (found,) = self._select("SELECT sum(scored), sum(error), sum(global_error), sum(size) FROM scores", ())
+        return Score(*(value or 0 for value in found))
+
+    def drifting(self, limit: int) -> list[tuple[Key, float, Score]]:
+        """The series whose latest window went worst, compared with the windows before."""
+        statement = (
+            "SELECT id, drift, scored, error, global_error, size FROM scores WHERE drift IS NOT NULL "
+            "ORDER BY drift DESC LIMIT ?"
+        )
+        return [(key, drift, Score(*rest)) for key, drift, *rest in self._select(statement, (limit,))]
+
+    def history(self, key: Key, state: SeriesState) -> Ring:
+        """The latest rows of one series in this state, with the forecasts that were made of them."""
+        found = self._select("SELECT ring FROM kept WHERE id = ?", (key,))
+        ring = _rings([found[0][0]]) if found else np.zeros((1, 0), ROW)
+        context, valid = self._context(state)
+        newer = context[valid & (context["ds"] > (ring["ds"].max() if ring.size else NEVER))]
+        rows: Ring = np.concatenate([ring[0][ring[0]["ds"] != NEVER], newer])[-KEPT:]
+        return rows
+
+    def close(self) -> None:
+        """Let go of the file."""
+        with self._lock:
+            self._database.close()
+
+    def _select(self, statement: str, values: Sequence[Any]) -> list[Any]:
+        with self._lock:
+            return self._database.execute(statement, values).fetchall()
+
+    def _observe(self, ids: list[Key], state: SeriesState) -> None:
+        steps = state.steps.cpu().numpy()
+        begun = self._read(ids, "id, step", "scores")
+        origin = np.array([begun.get(key, (np.iinfo(np.int64).max,))[0] for key in ids])
+        known = origin <= steps  # a later origin is one of states that were there before
+        due = np.flatnonzero(~known | (steps - origin >= self._window))
+        if len(due) == 0:
+            return
+        names, now = [ids[i] for i in due], take(state, torch.from_numpy(due).to(state.last.device))
+        context, valid = self._context(now)
+        rings = np.zeros((len(due), KEPT), ROW)
+        rings["ds"] = NEVER
+        rings = _append(rings, context, valid.sum(1))
+        old = np.flatnonzero(known[due])
+        if len(old):
+            rings[old] = self._continue([names[i] for i in old], take(now, torch.from_numpy(old).to(now.last.device)))
+        self._write(names, now, rings)
+
+    def _continue(self, names: list[Key], now: SeriesState) -> Ring:
+        """The rings of series for which a window has passed, with that window's forecasts."""
+        kept = self._read(names, "id, origin, ring", "kept")
+        origin = self._codec.decode([kept[name][0] for name in names], names)
+        context, valid = self._context(now)
+        E = context.shape[1]
+        passed = (now.steps - origin.steps).cpu().numpy()
+        whole = np.flatnonzero(passed <= E)  # else the rows after the origin are no longer in sight
+        if len(whole):
+            index = torch.from_numpy(whole).to(now.last.device)
+            self._fill_in(context, whole, take(origin, index), take(now, index), passed[whole])
+        return _append(_rings([kept[name][1] for name in names]), context, np.minimum(passed, valid.sum(1)))
+
+    def _fill_in(self, context: Ring, which: Ints, origin: SeriesState, now: SeriesState, passed: Ints) -> None:
+        """Write the forecasts of the window after the origin into the rows of the context."""
+        at = context.shape[1] - passed[:, None] + np.arange(self._window)
+        future = self._future(now, torch.from_numpy(at))
+        adapted = self._engine.forecast(origin, future, QUANTILES).quantiles.numpy()
+        plain = self._engine.forecast(unadapted(self._engine, origin), future, QUANTILES).quantiles.numpy()
+        w = self._window
+        for name, values in zip(("median", "lo_80", "hi_80"), adapted, strict=True):
+            context[name][which[:, None], at] = values[:, :w]
+        context["median_global"][which[:, None], at] = plain[0, :, :w]
+
+    def _future(self, state: SeriesState, at: torch.Tensor) -> Rows:
+        """h rows after an origin, as far as the context has them: their known covariates and nothing else."""
+        h, w = self._engine.settings.h, self._window
+        n = torch.arange(len(at))[:, None]
+
+        def rows(values: torch.Tensor) -> torch.Tensor:
+            chosen = values.cpu()[n, at]
+            room = torch.zeros(len(at), h - w, *chosen.shape[2:], dtype=chosen.dtype)
+            return torch.cat([chosen, room], 1).flatten(0, 1)
+
+        ds, hist = rows(state.ds), torch.zeros(len(at) * h, state.hist.shape[2])
+        hist[:, 1::2] = 1.0  # missing
+        return Rows(
+            ds=ds,
+            y=torch.zeros(len(ds), dtype=torch.float64),
+            observed=torch.zeros(len(ds), dtype=torch.bool),
+            futr=rows(state.futr),
+            futr_cat=rows(state.futr_cat).long(),
+            hist=hist,
+            hist_cat=torch.zeros(len(ds), state.hist_cat.shape[2], dtype=torch.int64),
+        )
+
+    def _context(self, state: SeriesState) -> tuple[Ring, Bools]:
+        """The rows in the context, without forecasts, and which of them are no padding."""
+        n, E = state.ds.shape
+        rows = np.zeros((n, E), ROW)
+        rows["ds"] = state.ds.cpu().numpy()
+        observed = state.observed[:, -E:].cpu().numpy()
+        rows["y"] = np.where(observed, state.y[:, -E:].cpu().numpy(), np.nan)
+        for name in ("median", "lo_80", "hi_80", "median_global"):
+            rows[name] = np.nan
+        valid: Bools = np.arange(E - 1, -1, -1) <= state.steps.cpu().numpy()[:, None]
+        return rows, valid
+
+    def _read(self, ids: Sequence[Key], columns: str, table: str) -> dict[Key, tuple[Any, ...]]:
+        found = {}
+        for at in range(0, len(ids), VARIABLES):
+            some = ids[at : at + VARIABLES]
+            marks = ",".join("?" * len(some))
+            for key, *rest in self._database.execute(f"SELECT {columns} FROM {table} WHERE id IN ({marks})", some):
+                found[key] = tuple(rest)
+        return found
+
+    def _write(self, ids: list[Key], now: SeriesState, rings: Ring) -> None:
+        blobs, steps = self._codec.encode(now), now.steps.tolist()
+        data = [ring.tobytes() for ring in rings]
+        self._database.executemany("INSERT OR REPLACE INTO kept VALUES (?, ?, ?)", zip(ids, blobs, data, strict=True))
+        scores = _scores(rings, self._window)
+        self._database.executemany(
+            "INSERT OR REPLACE INTO scores VALUES (?, ?, ?, ?, ?, ?, ?)", zip(ids, steps, *scores, strict=True)
+        )
+
+
+def unadapted(engine: Engine, state: SeriesState) -> SeriesState:
+    """The same series with nothing learned about them: their forecast is the global one."""
+    return state._replace(members=tuple(model.init_state(len(state.last)) for model in engine.models))
+
+
+def _append(rings: Ring, context: Ring, counts: Ints) -> Ring:
+    """Put the last `counts` rows of each context behind the rows of its ring; the oldest give way."""
+    n, E = context.shape
+    back = np.arange(KEPT, 0, -1)  # 1 is the latest
+    new = counts[:, None]
+    at = np.where(back <= new, KEPT + E - back, KEPT - back + new)
+    both: Ring = np.concatenate([rings, context], 1)
+    return both[np.arange(n)[:, None], at]
+
+
+def _rings(blobs: Sequence[bytes]) -> Ring:
+    return np.frombuffer(b"".join(blobs), ROW).reshape(len(blobs), KEPT).copy()
+
+
+def _scores(rings: Ring, window: int) -> tuple[list[Any], ...]:
+    """Sums over each ring, and how much worse its latest window went than those before."""
+    scored = (rings["ds"] != NEVER) & ~np.isnan(rings["y"])
+    scored &= np.isfinite(rings["median"]) & np.isfinite(rings["median_global"])
+
+    def total(values: Any, which: Bools = scored) -> Any:
+        return np.where(which, np.abs(np.nan_to_num(values)), 0.0).sum(1)
+
+    miss, miss_global = rings["y"] - rings["median"], rings["y"] - rings["median_global"]
+    latest = scored & (np.arange(KEPT) >= KEPT - window)
+    earlier = scored & ~latest
+    with np.errstate(divide="ignore", invalid="ignore"):
+        drift = (total(miss, latest) / total(rings["y"], latest)) / (total(miss, earlier) / total(rings["y"], earlier))
+    drifts = [value if np.isfinite(value) else None for value in drift.tolist()]
+    sums = [scored.sum(1), total(miss), total(miss_global), total(rings["y"])]
+    return (*(values.tolist() for values in sums), drifts)
+
+
+def _connect(path: Path | None, model: str) -> sqlite3.Connection:
+    """Open the file. What another model left in it is removed."""
+    make = f"{TABLES} INSERT INTO about VALUES ('{model}'); COMMIT;"
+    database = None
+    try:
+        database = sqlite3.connect(path or ":memory:", check_same_thread=False)
+        database.execute("PRAGMA journal_mode=WAL")
+        database.execute("PRAGMA synchronous=NORMAL")
+        tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        if tables and tables != {"about", "kept", "scores"}:
+            raise sqlite3.DatabaseError("it is a database of another program")
+        if tables and database.execute("SELECT model FROM about").fetchall() != [(model,)]:
+            database.executescript(f"BEGIN; DROP TABLE about; DROP TABLE kept; DROP TABLE scores; {make}")
+        elif not tables:
+            database.executescript(f"BEGIN; {make}")
+    except sqlite3.Error as error:
+        if database is not None:
+            database.close()
+        raise StorageError(f"{path} cannot be used for monitoring: {error}. Delete the file, or move it.") from error
+    return database

@@ -1,0 +1,58 @@
+"""Settings of a service, checked once."""
+
+from __future__ import annotations
+
+import dataclasses
+import ipaddress
+
+from aru.errors import ConfigError
+
+MANY_LEVELS = 20  # prediction intervals that one request may ask for
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Where a service listens, whom it lets in, and how much it takes at once.
+
+    Args:
+        host: Address to listen on. Without a token only this machine's own.
+        port: Port; 0 takes a free one.
+        token: What clients must send as `Authorization: Bearer ...`; None lets in whoever reaches the address.
+        max_rows: Rows of a request, of a forecast, and of the requests that are computed together.
+        max_bytes: Size of a request's body.
+        monitor: Keep recent history and accuracy of every series beside the states.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    token: str | None = None
+    max_rows: int = 100_000
+    max_bytes: int = 32 * 2**20
+    monitor: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("max_rows", "max_bytes"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or value < 1:
+                raise ConfigError(f"{name} must be a whole number of at least 1, got {value!r}.")
+        if not 0 <= self.port < 2**16:
+            raise ConfigError(f"port must lie between 0 and 65535, got {self.port}.")
+        if self.token is not None and (
+            len(self.token) < 16 or not self.token.isascii() or not self.token.isprintable()
+        ):
+            raise ConfigError("A token has at least 16 characters, all of them plain ASCII.")
+        if self.token is None and not is_local(self.host):
+            raise ConfigError(
+                f"{self.host} can be reached by other machines: give a token (--token-file or ARU_TOKEN), "
+                "or listen on 127.0.0.1."
+            )
+
+
+def is_local(host: str) -> bool:
+    """Whether a name or address means this machine and nobody else's."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False

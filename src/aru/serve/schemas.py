@@ -1,0 +1,209 @@
+"""What goes over the wire, as pydantic types: they check requests and describe both directions in OpenAPI."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, with_config
+from typing_extensions import NotRequired, TypedDict
+
+from aru.serve.options import MANY_LEVELS
+
+Text = Annotated[str, Field(strict=True, min_length=1, max_length=500)]
+Whole = Annotated[int, Field(strict=True, ge=-(2**63), lt=2**63)]
+Number = Annotated[float, Field(strict=True)]
+Id = Text | Whole
+Time = Annotated[Text | Whole, Field(description="ISO time without time zone, or an integer where training had those.")]
+Level = Annotated[float, Field(strict=True, gt=0, lt=100)]
+
+OBSERVATIONS: dict[str, Any] = {
+    "observations": [
+        {"unique_id": "shop-1", "ds": "2024-09-01", "y": 311.5, "promo": 1},
+        {"unique_id": "shop-2", "ds": "2024-09-01", "y": None, "promo": 0},
+    ]
+}
+FORECASTS: dict[str, Any] = {
+    "unique_ids": ["shop-1"],
+    "futr": [{"unique_id": "shop-1", "ds": "2024-09-02", "promo": 0}],
+    "level": [80, 95],
+}
+
+
+@with_config(ConfigDict(extra="allow"))
+class Observation(TypedDict):
+    """One value of one series. Further fields are covariates; null is a missing value."""
+
+    unique_id: Id
+    ds: Time
+    y: Number | None
+
+
+@with_config(ConfigDict(extra="allow"))
+class FutureRow(TypedDict):
+    """Known covariates of one series at one future time."""
+
+    unique_id: Id
+    ds: Time
+
+
+@with_config(ConfigDict(extra="allow"))
+class StaticRow(TypedDict):
+    """Static covariates of one series."""
+
+    unique_id: Id
+
+
+@with_config(ConfigDict(extra="forbid", json_schema_extra={"examples": [OBSERVATIONS]}))
+class Observations(TypedDict):
+    """New observations, rows in any order. Either all of them are taken in or none."""
+
+    observations: Annotated[list[Observation], Field(min_length=1)]
+    static: NotRequired[Annotated[list[StaticRow] | None, Field(description="Static covariates of new series.")]]
+    late: NotRequired[
+        Annotated[
+            Literal["raise", "skip", "correct"],
+            Field(description="What to do with rows at or before the latest time of their series."),
+        ]
+    ]
+
+
+@with_config(ConfigDict(extra="forbid", json_schema_extra={"examples": [FORECASTS]}))
+class ForecastRequest(TypedDict):
+    """Which series to forecast."""
+
+    unique_ids: NotRequired[
+        Annotated[list[Id] | None, Field(description="Without it: the series of `futr`, or every known series.")]
+    ]
+    futr: NotRequired[
+        Annotated[list[FutureRow] | None, Field(description="Known covariates of the next steps of each series.")]
+    ]
+    level: NotRequired[
+        Annotated[list[Level] | None, Field(max_length=MANY_LEVELS, description="Central intervals, in percent.")]
+    ]
+
+
+class LateRow(BaseModel):
+    """A row that was left out."""
+
+    unique_id: str | int
+    ds: str | int
+    y: float | None
+    reason: str
+
+
+class UpdateReport(BaseModel):
+    """What became of the rows of a request."""
+
+    applied: int
+    duplicates: int = Field(description="Rows that their series had consumed before; ignored.")
+    corrected: int = Field(description="Late rows that replaced what had been consumed.")
+    gaps_filled: int = Field(description="Steps without a row, taken as missing values.")
+    new_series: list[str | int]
+    late: list[LateRow]
+
+
+class Forecasts(BaseModel):
+    """Rows as in the library's frame: unique_id, ds, then mean, median and intervals under the model's name."""
+
+    forecasts: list[dict[str, Any]]
+
+
+class Accuracy(BaseModel):
+    """Error of the latest forecasts one window ahead, over the observations that monitoring keeps."""
+
+    observations: int = Field(description="How many observations were set against a forecast.")
+    nd: float | None = Field(description="Sum of |y - median| over sum of |y|.")
+    nd_global: float | None = Field(description="The same for the forecast without what the series has taught.")
+
+
+class SeriesRow(BaseModel):
+    """A series in a list."""
+
+    unique_id: str | int
+    ds: str | int = Field(description="Time of the latest row.")
+    observations: int
+
+
+class SeriesPage(BaseModel):
+    """Some of the series, in order."""
+
+    series: list[SeriesRow]
+    next_cursor: str | None = Field(description="Where the next page begins; null on the last one.")
+
+
+class SeriesReport(SeriesRow):
+    """All there is to say about a series."""
+
+    y: float | None = Field(description="Latest value; null where it is missing.")
+    effective_sample_size: list[float] | None = Field(
+        description="Observations that the local statistics still weigh, one number per aging factor; null where the "
+        "model has none."
+    )
+    accuracy: Accuracy | None = Field(description="null until a window of forecasts has passed, or without monitoring.")
+
+
+class Forgotten(BaseModel):
+    """A series was removed."""
+
+    forgotten: str | int
+
+
+class Drift(Accuracy):
+    """A series whose latest window went worse than those before it."""
+
+    unique_id: str | int
+    drift: float = Field(description="ND of the latest window over ND of the earlier ones.")
+
+
+class Fleet(BaseModel):
+    """All series at a glance."""
+
+    series: int
+    observations_per_second: float = Field(description="Over the last minute.")
+    accuracy: Accuracy
+    drifting: list[Drift]
+
+
+class HistoryRow(BaseModel):
+    """What came at one time, and what had been forecast for it one window ahead."""
+
+    ds: str | int
+    y: float | None
+    median: float | None
+    lo_80: float | None
+    hi_80: float | None
+    median_global: float | None
+
+
+class SeriesMonitor(BaseModel):
+    """Recent history, past forecasts against what came, and the forecast from now on."""
+
+    unique_id: str | int
+    history: list[HistoryRow]
+    accuracy: Accuracy | None
+    forecast: list[dict[str, Any]] | None = Field(
+        description="Rows of ds, mean, median, lo_L and hi_L for every level, median_global, and local, which is the "
+        "local model's contribution: median - median_global. null where `forecast_missing` says why."
+    )
+    forecast_missing: str | None
+
+
+class Problem(BaseModel):
+    """Why a request was refused."""
+
+    type: str
+    message: str
+    rows: list[dict[str, Any]] | None = Field(None, description="Offending rows, where they are known one by one.")
+    id: str | None = Field(None, description="To be found in the server's log.")
+
+
+class Failure(BaseModel):
+    """The body of every answer that is no success."""
+
+    error: Problem
+
+
+class Health(BaseModel):
+    """Sign of life."""
+
+    status: Literal["ok", "stopping"]

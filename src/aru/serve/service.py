@@ -1,0 +1,350 @@
+"""What the service does, apart from HTTP: updates and forecasts of many requests at once, questions about series."""
+
+from __future__ import annotations
+
+import base64
+import bisect
+import json
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+from aru.archive import require_known
+from aru.errors import InputError, UnknownSeriesError
+from aru.frames import quantiles_of
+from aru.ingest import Late, Update, future_rows, read_futr
+from aru.serve import tables
+from aru.serve.batching import Outcome, isolate, rounds
+from aru.serve.metrics import Metrics, Rate
+from aru.serve.monitor import Monitor, Score, unadapted
+from aru.serve.tables import Columns, Layouts
+from aru.state import SeriesState
+from aru.store import Key, SQLiteStore
+from aru.stream import Stream
+
+LOG = logging.getLogger("aru.serve")
+DRIFTING = 20  # series in the overview
+FAN = (50, 80, 95)  # percent
+REMEMBERED = 10_000  # series whose known covariates of the future are kept in memory
+MONITOR = ".monitor"  # ending of the file beside the states
+
+
+class UpdateRequest(NamedTuple):
+    """Checked rows of one request."""
+
+    rows: Columns
+    ids: list[Key]
+    static: Columns | None
+    late: Late
+
+    @property
+    def size(self) -> int:
+        """Number of rows."""
+        return len(self.rows["ds"])
+
+
+class ForecastRequest(NamedTuple):
+    """Series of one request, in order and each once, and the known covariates of their next steps."""
+
+    ids: list[Key]
+    futr: Columns | None
+    level: tuple[float, ...]
+
+
+class ForgetRequest(NamedTuple):
+    """Series to remove for good."""
+
+    ids: list[Key]
+
+
+class Service:
+    """A stream that takes requests, watched by a monitor."""
+
+    def __init__(self, stream: Stream, monitor: bool) -> None:
+        self.stream = stream
+        self.engine, self.metrics, self.rate = stream._engine, Metrics(), Rate()
+        self.datetime = self.engine.schema.datetime
+        self.layouts = Layouts.of(self.engine.settings, self.engine.schema)
+        self.monitor = Monitor(self.engine, _beside(stream)) if monitor else None
+        self._asked: dict[Key, Columns] = {}  # known covariates of the future in recent requests, for the monitor
+        self._unseen: list[Update | list[Key]] = []  # what the monitor has to know: updates, and series that are gone
+        self._known = len(self.keys())
+
+    # Requests of many clients
+
+    def update(self, requests: list[UpdateRequest | ForgetRequest]) -> list[Outcome]:
+        """Take in observations and remove series: one network pass and one commit per group of requests."""
+        began = time.perf_counter()
+        kinds = [
+            (r.late, r.rows["ds"].dtype.kind, r.static is None) if isinstance(r, UpdateRequest) else "forget"
+            for r in requests
+        ]
+        outcomes: dict[int, Outcome] = {}
+        for group in rounds([r.ids for r in requests], kinds):
+            outcomes |= isolate(lambda which: self._change([requests[i] for i in which]), group)
+        self.metrics.batch_rows.observe(sum(r.size for r in requests if isinstance(r, UpdateRequest)))
+        self.metrics.batch_seconds.observe(time.perf_counter() - began)
+        return [outcomes[i] for i in range(len(requests))]
+
+    def watch(self) -> None:
+        """Let the monitor see what was applied since."""
+        unseen, self._unseen = self._unseen, []
+        if self.monitor is None:
+            return
+        began = time.perf_counter()
+        try:
+            for change in unseen:
+                if isinstance(change, list):
+                    self.monitor.forget(change)
+                elif change.record is not None:
+                    self.monitor.observe(change.ids.tolist(), change.record.now)
+        except Exception:  # a broken monitor must not stop the service
+            self.metrics.errors.inc()
+            LOG.exception("monitoring failed")
+        self.metrics.monitor_seconds.inc(time.perf_counter() - began)
+
+    def forecast(self, requests: list[ForecastRequest]) -> list[Outcome]:
+        """Forecast the series of each request; the outcome is the columns of a frame."""
+        kinds = [(r.level, None if r.futr is None else r.futr["ds"].dtype.kind) for r in requests]
+        # Requests without covariates cannot contradict each other.
+        series = [[] if r.futr is None else r.ids for r in requests]
+        outcomes: dict[int, Outcome] = {}
+        for group in rounds(series, kinds):
+            outcomes |= isolate(lambda which: self._predict([requests[i] for i in which]), group)
+        return [outcomes[i] for i in range(len(requests))]
+
+    def _change(self, requests: list[Any]) -> list[dict[str, Any]]:
+        """Work on requests of one kind."""
+        return self._forget(requests) if isinstance(requests[0], ForgetRequest) else self._apply(requests)
+
+    def _forget(self, requests: list[ForgetRequest]) -> list[dict[str, Any]]:
+        ids = [key for r in requests for key in r.ids]
+        self.stream.forget(ids)
+        self._known -= len(ids)
+        self._unseen.append(ids)
+        return [{"forgotten": r.ids[0]} for r in requests]
+
+    def _apply(self, requests: list[UpdateRequest]) -> list[dict[str, Any]]:
+        static = [r.static for r in requests if r.static is not None]
+        update = self.stream.apply(
+            tables.join([r.rows for r in requests]), tables.join(static) if static else None, requests[0].late
+        )
+        self._unseen.append(update)
+        self._count(update)
+        return _reports(update, requests, self.datetime)
+
+    def _predict(self, requests: list[ForecastRequest]) -> list[dict[str, Any]]:
+        ids = list(dict.fromkeys(key for r in requests for key in r.ids))
+        futr = None if requests[0].futr is None else tables.join([r.futr for r in requests if r.futr is not None])
+        columns = self.stream.predict_columns(ids, futr, requests[0].level)
+        self._remember(requests)
+        if len(requests) == 1:
+            return [columns]
+        h, place = self.engine.settings.h, {key: i for i, key in enumerate(ids)}
+        steps = np.arange(h)
+        picks = [(np.array([place[key] for key in r.ids])[:, None] * h + steps).ravel() for r in requests]
+        return [{name: values[pick] for name, values in columns.items()} for pick in picks]
+
+    def _remember(self, requests: list[ForecastRequest]) -> None:
+        """Keep covariates of the future of requests about one series, the latest ones."""
+        if self.monitor is None:
+            return
+        for request in requests:
+            if request.futr is not None and len(request.ids) == 1:
+                self._asked.pop(request.ids[0], None)
+                self._asked[request.ids[0]] = request.futr
+        while len(self._asked) > REMEMBERED:
+            del self._asked[next(iter(self._asked))]
+
+    def _count(self, update: Update) -> None:
+        result, rows = update.result, self.metrics.rows
+        for outcome in ("applied", "duplicates", "corrected"):
+            rows.labels(outcome).inc(getattr(result, outcome))
+        rows.labels("late").inc(len(result.left_out["ds"]))
+        self._known += len(update.new_ids)
+        self.rate.add(result.applied)
+
+    # Questions
+
+    def keys(self) -> list[Key]:
+        """All series, in order."""
+        with self.stream._store.reading() as view:
+            return view.keys()
+
+    def page(self, limit: int, cursor: str | None, query: str) -> dict[str, Any]:
+        """Some series: those after the cursor whose name contains the query, in any case."""
+        keys = self.keys()
+        if cursor is not None:
+            after = _read_cursor(cursor, self.engine.schema.integer_ids)
+            keys = keys[bisect.bisect_right(keys, after) :]
+        if query:
+            wanted = query.casefold()
+            keys = [key for key in keys if wanted in str(key).casefold()]
+        chosen = keys[:limit]
+        with self.stream._store.reading() as view:
+            found = {key: blob for key, blob in zip(chosen, view.get(chosen), strict=True) if blob is not None}
+        rows = self._rows(list(found), self._state(found)) if found else []
+        return {"series": rows, "next_cursor": _write_cursor(chosen[-1]) if len(keys) > limit else None}
+
+    def series(self, name: str) -> dict[str, Any]:
+        """What there is to say about one series."""
+        key, state = self.find(name)
+        sizes = [
+            member.stats.sn[0].tolist() for member in state.members if hasattr(getattr(member, "stats", None), "sn")
+        ]
+        return {
+            **self._rows([key], state)[0],
+            "y": tables.numbers(np.where(state.observed[0, -1:].cpu(), state.y[0, -1:].cpu(), np.nan))[0],
+            "effective_sample_size": np.mean(sizes, 0).tolist() if sizes else None,
+            "accuracy": self.accuracy(key),
+        }
+
+    def fleet(self) -> dict[str, Any]:
+        """All series at a glance."""
+        monitor = self.monitor
+        drifting = [] if monitor is None else monitor.drifting(DRIFTING)
+        return {
+            "series": self._known,
+            "observations_per_second": self.rate.per_second(),
+            "accuracy": _accuracy(Score() if monitor is None else monitor.fleet()),
+            "drifting": [{"unique_id": key, "drift": drift, **_accuracy(score)} for key, drift, score in drifting],
+        }
+
+    def accuracy(self, key: Key) -> dict[str, Any] | None:
+        """Of recent forecasts of one series."""
+        score = None if self.monitor is None else self.monitor.score(key)
+        return None if score is None else _accuracy(score)
+
+    def watched(self, name: str) -> dict[str, Any]:
+        """Recent history of one series, past forecasts against what came, and the forecast from now on."""
+        key, state = self.find(name)
+        history = [] if self.monitor is None else _history(self.monitor.history(key, state), self.datetime)
+        forecast, missing = None, None
+        try:
+            forecast = self._fan(key, state)
+        except InputError:
+            missing = (
+                "Forecasts of this model need covariates of the future. Those of the latest request to /v1/forecasts "
+                "about this series alone are shown here, if they reach far enough."
+            )
+        return {
+            "unique_id": key,
+            "history": history,
+            "accuracy": self.accuracy(key),
+            "forecast": forecast,
+            "forecast_missing": missing,
+        }
+
+    def find(self, name: str) -> tuple[Key, SeriesState]:
+        """A series and its state."""
+        key = self.key(name)
+        with self.stream._store.reading() as view:
+            blobs = require_known([key], view.get([key]))
+        return key, self._state({key: blobs[0]})
+
+    def key(self, name: str) -> Key:
+        """The id of a series, from its name in a path."""
+        if not self.engine.schema.integer_ids:
+            return name
+        try:
+            number = int(name)
+        except ValueError:
+            number = 2**63
+        if not -(2**63) <= number < 2**63:
+            raise UnknownSeriesError(f"These series are not known: {name[:100]}. Their ids are integers.")
+        return number
+
+    def scrape(self) -> bytes:
+        """What Prometheus reads."""
+        self.metrics.series.set(self._known)
+        if self.monitor is not None:
+            found = _accuracy(self.monitor.fleet())
+            for label, name in (("adapted", "nd"), ("global", "nd_global")):
+                self.metrics.nd.labels(label).set(float("nan") if found[name] is None else found[name])
+        return self.metrics.render()
+
+    def close(self) -> None:
+        """Let go of files."""
+        self.stream.close()
+        if self.monitor is not None:
+            self.monitor.close()
+
+    def _state(self, records: Mapping[Key, bytes]) -> SeriesState:
+        return self.stream._decode(self.stream._index(list(records)), list(records.values())).now
+
+    def _rows(self, keys: Sequence[Key], state: SeriesState) -> list[dict[str, Any]]:
+        """Series in a list."""
+        ds = tables.times(state.last.cpu().numpy(), self.datetime)
+        rows = zip(keys, ds, state.count.long().tolist(), strict=True)
+        return [{"unique_id": key, "ds": time, "observations": count} for key, time, count in rows]
+
+    def _fan(self, key: Key, state: SeriesState) -> list[dict[str, Any]]:
+        stream, engine = self.stream, self.engine
+        asked = self._asked.get(key)
+        futr = read_futr(engine, stream._freq, None if asked is None else tables.join([asked]))
+        ds, rows = future_rows(engine, stream._freq, stream._index([key]), state.last.cpu().numpy(), futr)
+        adapted = engine.forecast(state, rows, quantiles_of(FAN))
+        median = engine.forecast(unadapted(engine, state), rows, [0.5]).quantiles[0, 0].numpy()
+        values = adapted.quantiles[:, 0].numpy()
+        columns = {"ds": ds[0], "mean": adapted.mean[0].numpy(), "median": values[0]}
+        for i, level in enumerate(FAN):
+            columns |= {f"lo_{level}": values[1 + 2 * i], f"hi_{level}": values[2 + 2 * i]}
+        columns |= {"median_global": median, "local": values[0] - median}
+        return tables.to_rows(columns, self.datetime)
+
+
+def _beside(stream: Stream) -> Path | None:
+    store = stream._store
+    return store.path.with_name(store.path.name + MONITOR) if isinstance(store, SQLiteStore) else None
+
+
+def _reports(update: Update, requests: Sequence[UpdateRequest], datetime: bool) -> list[dict[str, Any]]:
+    """What became of the rows of each request; no two of them share a series."""
+    owner = {key: i for i, r in enumerate(requests) for key in r.ids}
+    tally, n = update.tally, len(requests)
+    mine = np.array([owner[key] for key in tally.ids.tolist()])
+    counts = {
+        name: np.bincount(mine, getattr(tally, name), n).astype(int).tolist()
+        for name in ("applied", "duplicates", "corrected", "gaps_filled")
+    }
+    reports: list[dict[str, Any]] = [
+        {**{name: values[i] for name, values in counts.items()}, "new_series": [], "late": []} for i in range(n)
+    ]
+    for key in update.new_ids.tolist():
+        reports[owner[key]]["new_series"].append(key)
+    if len(update.result.left_out["ds"]):
+        for row in tables.to_rows(update.result.left_out, datetime):
+            reports[owner[row["unique_id"]]]["late"].append(row)
+    return reports
+
+
+def _accuracy(score: Score) -> dict[str, Any]:
+    nd, nd_global = ((e / score.size if score.size else None) for e in (score.error, score.global_error))
+    return {"observations": score.scored, "nd": nd, "nd_global": nd_global}
+
+
+def _history(ring: Any, datetime: bool) -> list[dict[str, Any]]:
+    return tables.to_rows({name: ring[name] for name in cast(Any, ring.dtype).names}, datetime)
+
+
+def unique_ids(values: Any) -> list[Key]:
+    """Ids in order of appearance, each once."""
+    return list(dict.fromkeys(values.tolist()))
+
+
+def _write_cursor(key: Key) -> str:
+    return base64.urlsafe_b64encode(json.dumps(key).encode()).decode()
+
+
+def _read_cursor(cursor: str, integer: bool) -> Key:
+    try:
+        key = json.loads(base64.b64decode(cursor.encode(), altchars=b"-_", validate=True))
+    except ValueError:
+        key = None
+    if isinstance(key, bool) or not isinstance(key, int if integer else str):
+        raise InputError("This cursor was not made by this service: use next_cursor of an earlier page.")
+    return key

@@ -1,0 +1,220 @@
+"""Monitoring: bounded, beside the states, and equal to what forecasts at the time would have been."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from aru import Forecaster, Stream
+from aru.errors import StorageError
+from aru.serve.monitor import KEPT, Monitor, unadapted
+from aru.state import SeriesState
+
+from .conftest import BASE, E, H, Serve, as_json, both, rows
+
+
+class Watched:
+    """A stream whose updates a monitor sees."""
+
+    def __init__(self, model: Forecaster, path: Path | None = None) -> None:
+        self.stream = Stream(model)
+        self.monitor = Monitor(self.stream._engine, path)
+
+    def update(self, frame: pd.DataFrame, static: Any = None) -> None:
+        update = self.stream.apply(frame, static)
+        assert update.record is not None
+        self.monitor.observe(update.ids.tolist(), update.record.now)
+
+    def state(self, key: str) -> SeriesState:
+        with self.stream._store.reading() as view:
+            (blob,) = view.get([key])
+        assert blob is not None
+        return self.stream._codec.decode([blob], [key]).now
+
+    def history(self, key: str) -> pd.DataFrame:
+        ring = self.monitor.history(key, self.state(key))
+        return pd.DataFrame({name: ring[name] for name in ring.dtype.names})
+
+    def unadapted(self, futr: Any = None) -> pd.DataFrame:
+        """Forecasts of a stream that has the same contexts and no statistics."""
+        other = copy.copy(self.stream)
+        decode = self.stream._codec.decode
+        codec = copy.copy(self.stream._codec)
+        codec.decode = lambda blobs, ids: (  # type: ignore[method-assign]
+            decode(blobs, ids)._replace(now=unadapted(self.stream._engine, decode(blobs, ids).now))
+        )
+        other._codec = codec
+        return other.predict(futr_df=futr)
+
+
+@pytest.mark.parametrize("step", [1, 2, H])
+def test_past_forecasts_are_those_of_their_time(trained: Forecaster, step: int) -> None:
+    watched = Watched(trained)
+    watched.update(both([20]))
+    made: dict[tuple[str, int], tuple[Any, ...]] = {}
+    scored = 0
+    for first in range(21, 21 + 4 * H * step, step):
+        if (first - 21) % (-(-H // step) * step) == 0:  # here a window begins
+            adapted, plain = watched.stream.predict(level=[80]), watched.unadapted()
+            columns = [adapted[c] for c in ("aru-median", "aru-lo-80", "aru-hi-80")] + [plain["aru-median"]]
+            for key, *values in zip(zip(adapted["unique_id"], adapted["ds"], strict=True), *columns, strict=True):
+                made[key] = tuple(values)
+        watched.update(both(range(first, first + step)))
+    for name in "ab":
+        history = watched.history(name)
+        times = history["ds"].to_numpy().view("datetime64[us]")
+        assert (np.diff(times) == np.timedelta64(1, "D")).all()
+        np.testing.assert_array_equal(
+            history["y"], rows(name, (pd.DatetimeIndex(times) - pd.Timestamp("2024-01-01")).days)["y"]
+        )
+        past = history[history["median"].notna()]
+        scored += len(past)
+        assert len(past) >= 3 * H
+        for row, time in zip(past.itertuples(), times[history["median"].notna()], strict=True):
+            expected = made[name, pd.Timestamp(time)]
+            np.testing.assert_allclose([row.median, row.lo_80, row.hi_80, row.median_global], expected, rtol=1e-5)
+        score = watched.monitor.score(name)
+        assert score is not None
+        assert score.scored == len(past)
+        np.testing.assert_allclose(score.error, (past["y"] - past["median"]).abs().sum())
+        np.testing.assert_allclose(score.global_error, (past["y"] - past["median_global"]).abs().sum())
+        np.testing.assert_allclose(score.size, past["y"].abs().sum())
+    assert watched.monitor.fleet().scored == scored
+
+
+def test_known_covariates_are_those_that_came(rich: Forecaster) -> None:
+    watched = Watched(rich)
+    watched.update(both([20]))
+    futr = both(range(21, 21 + H))[["unique_id", "ds", "promo"]]
+    adapted, plain = watched.stream.predict(futr_df=futr), watched.unadapted(futr)
+    for day in range(21, 21 + H):
+        watched.update(both([day]))
+    past = watched.history("b").tail(H)
+    np.testing.assert_allclose(past["median"], adapted["aru-median"].tail(H), rtol=1e-5)
+    np.testing.assert_allclose(past["median_global"], plain["aru-median"].tail(H), rtol=1e-5)
+
+
+def test_without_frequency_and_with_a_short_context() -> None:
+    short = {**BASE, "freq": None, "input_size": 2, "h": 4}
+    watched = Watched(Forecaster(**short).fit(both(range(30))))
+    watched.update(both([30]))
+    futr = both(range(31, 35))[["unique_id", "ds"]]
+    adapted = watched.stream.predict(["a"], futr)
+    watched.update(both([31, 32]))
+    np.testing.assert_allclose(watched.history("a")["median"].tail(2), adapted["aru-median"].head(2), rtol=1e-5)
+
+
+def test_what_was_not_seen_is_not_scored(trained: Forecaster) -> None:
+    watched = Watched(trained)
+    watched.update(both([20]))
+    watched.update(both(range(21, 21 + E + 1)))  # more than the context holds
+    assert watched.monitor.score("a") is None
+    watched.update(both([200]))  # a gap
+    assert watched.monitor.score("a") is None
+    watched.update(both(range(201, 201 + H)))
+    score = watched.monitor.score("a")
+    assert score is not None
+    assert score.scored == H
+    history = watched.history("a")
+    assert (history["ds"].diff().dropna() > 0).all()
+
+
+def test_it_is_bounded_and_survives_the_process(trained: Forecaster, tmp_path: Path) -> None:
+    watched = Watched(trained, tmp_path / "monitor")
+    for day in range(20, 20 + KEPT + 40):
+        watched.update(rows("a", [day]))
+    assert len(watched.history("a")) == KEPT
+    (size,) = watched.monitor._select("SELECT length(ring) FROM kept", ())
+    assert size == (KEPT * 48,)
+    score, history = watched.monitor.score("a"), watched.history("a")
+    watched.monitor.close()
+    watched.monitor = Monitor(watched.stream._engine, tmp_path / "monitor")
+    assert watched.monitor.score("a") == score
+    pd.testing.assert_frame_equal(watched.history("a"), history)
+    watched.monitor.forget(["a"])
+    assert watched.monitor.score("a") is None
+    watched.monitor.close()
+    other = Forecaster(**BASE, random_seed=1).fit(both(range(20)))
+    fresh = Monitor(other._require_fit(), tmp_path / "monitor")
+    assert fresh._select("SELECT count(*) FROM kept", ()) == [(0,)]
+    fresh.close()
+    (tmp_path / "notes").write_text("these are my notes " * 100)
+    with pytest.raises(StorageError, match="cannot be used for monitoring"):
+        Monitor(other._require_fit(), tmp_path / "notes")
+
+
+def test_drift(trained: Forecaster) -> None:
+    watched = Watched(trained)
+    for day in range(20, 20 + 5 * H + 1):
+        frame = both([day], "abn")
+        if day > 20 + 4 * H:
+            frame.loc[frame["unique_id"] == "n", "y"] *= 9
+        watched.update(frame)
+    (key, drift, score), *rest = watched.monitor.drifting(2)
+    assert key == "n"
+    assert drift > 2
+    assert score.scored == 5 * H
+    assert len(rest) == 1
+
+
+def test_the_service_shows_it(serve: Serve, trained: Forecaster, tmp_path: Path) -> None:
+    running = serve(trained, tmp_path / "state.db")
+    for day in range(20, 20 + 2 * H + 1):
+        running.post(both([day]))
+    assert (tmp_path / "state.db.monitor").exists()
+    fleet = running.client.get("/v1/monitor/fleet").json()
+    assert fleet["series"] == 2
+    assert fleet["observations_per_second"] > 0
+    accuracy = running.client.get("/v1/series/a").json()["accuracy"]
+    assert accuracy["observations"] == 2 * H
+    assert accuracy["nd"] > 0
+    assert accuracy["nd_global"] > 0
+    shown = running.client.get("/v1/monitor/series/a").json()
+    assert shown["accuracy"] == accuracy
+    assert shown["forecast_missing"] is None
+    expected = running.stream.predict(["a"], level=[50, 80, 95])
+    np.testing.assert_allclose([r["hi_95"] for r in shown["forecast"]], expected["aru-hi-95"])
+    assert all(abs(r["median"] - r["median_global"] - r["local"]) < 1e-6 for r in shown["forecast"])
+    assert [r["y"] for r in shown["history"]][-1] == rows("a", [20 + 2 * H])["y"][0]
+    assert 'aru_rolling_nd{forecast="adapted"} 0.' in running.client.get("/metrics").text
+
+
+def test_covariates_of_the_future_are_asked_for(serve: Serve, rich: Forecaster) -> None:
+    running = serve(rich)
+    shown = running.client.get("/v1/monitor/series/a").json()
+    assert shown["forecast"] is None
+    assert "/v1/forecasts" in shown["forecast_missing"]
+    assert len(shown["history"]) == E
+    futr = as_json(rows("a", range(20, 20 + H)), "unique_id", "ds", "promo")
+    made = running.client.post("/v1/forecasts", json={"futr": futr}).json()["forecasts"]
+    shown = running.client.get("/v1/monitor/series/a").json()
+    assert [row["median"] for row in shown["forecast"]] == pytest.approx([row["aru-median"] for row in made])
+
+
+def test_it_can_be_left_out(serve: Serve, trained: Forecaster, tmp_path: Path) -> None:
+    running = serve(trained, tmp_path / "state.db", monitor=False)
+    for day in range(20, 20 + 2 * H + 1):
+        running.post(both([day]))
+    assert sorted(p.name for p in tmp_path.iterdir() if "monitor" in p.name) == []
+    assert running.client.get("/v1/monitor/fleet").json()["accuracy"]["observations"] == 0
+    assert running.client.get("/v1/monitor/series/a").json()["history"] == []
+    assert running.client.get("/v1/series/a").json()["accuracy"] is None
+
+
+def test_a_broken_monitor_does_not_stop_the_service(
+    serve: Serve, trained: Forecaster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    running = serve(trained)
+
+    def broken(*_: Any) -> None:
+        raise RuntimeError("no room")
+
+    monkeypatch.setattr(Monitor, "observe", broken)
+    assert running.post(both([20])).json()["applied"] == 2
+    assert running.post(both([21])).json()["applied"] == 2
+    assert "monitoring failed" in caplog.text

@@ -1,0 +1,124 @@
+"""The service as a process of its own: started, killed, stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pandas as pd
+import pytest
+
+from aru import Forecaster, Stream
+
+from .conftest import as_json, both, rows
+from .test_batching import assert_same
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Process:
+    """`aru serve` on a free port."""
+
+    def __init__(self, model: Path, state: Path, *options: str) -> None:
+        self.child = subprocess.Popen(
+            [sys.executable, "-m", "aru.cli", "serve", model, "--state", state, "--port", "0", "--json", *options],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"},
+        )
+        assert self.child.stdout is not None
+        line = self.child.stdout.readline()
+        assert line, self.child.communicate()[1]
+        self.url = json.loads(line)["address"]
+
+    def end(self, how: int) -> str:
+        """Send a signal, wait, and return what was logged."""
+        self.child.send_signal(how)
+        _, err = self.child.communicate(timeout=60)
+        return err
+
+
+def post(client: httpx.Client, url: str, frame: pd.DataFrame) -> dict[str, Any]:
+    answer = client.post(f"{url}/v1/observations", json={"observations": as_json(frame)})
+    answer.raise_for_status()
+    report: dict[str, Any] = answer.json()
+    return report
+
+
+def test_a_process_serves_and_stops_when_asked_to(saved: Path, trained: Forecaster, tmp_path: Path) -> None:
+    process = Process(saved, tmp_path / "state.db")
+    assert process.url.startswith("http://127.0.0.1:")
+    with httpx.Client(timeout=60) as client:
+        assert post(client, process.url, both([20]))["applied"] == 2
+        assert client.get(f"{process.url}/readyz").json() == {"status": "ok"}
+    assert process.end(signal.SIGTERM) == ""
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["state.db", "state.db.monitor"]  # logs are merged
+    expected = Stream(trained)
+    expected.update(both([20]))
+    with Stream(saved, tmp_path / "state.db") as stream:
+        assert_same(stream, expected)
+
+
+@pytest.mark.slow
+def test_killed_again_and_again_nothing_is_lost_or_counted_twice(
+    saved: Path, trained: Forecaster, tmp_path: Path
+) -> None:
+    """Clients resend what was not acknowledged, to whichever process is there."""
+    rng, days, clients = random.Random(0), range(20, 60), 12
+    current: list[str] = [""]
+    resent, failed = [0] * clients, list[str]()
+    done = threading.Event()
+
+    def client(number: int) -> None:
+        with httpx.Client(timeout=60) as mine:
+            send(number, mine)
+
+    def send(number: int, mine: httpx.Client) -> None:
+        for day in days:
+            frame = pd.concat([rows(f"own-{number}", [day]), rows(f"pair-{number // 2}-{number % 2}", [day])])
+            while not done.is_set():
+                try:
+                    report = post(mine, current[0], frame)
+                except (httpx.HTTPError, ValueError) as error:
+                    if isinstance(error, httpx.HTTPStatusError):
+                        failed.append(error.response.text)
+                        return
+                    resent[number] += 1
+                    time.sleep(0.05)
+                    continue
+                if report["applied"] + report["duplicates"] != 2 or report["applied"] == 1:
+                    failed.append(str(report))  # both rows of a request or none
+                break
+
+    threads = [threading.Thread(target=client, args=(number,)) for number in range(clients)]
+    process = Process(saved, tmp_path / "state.db")
+    current[0] = process.url
+    for thread in threads:
+        thread.start()
+    for _ in range(5):
+        time.sleep(rng.uniform(0.5, 2.0))
+        process.end(signal.SIGKILL)
+        process = Process(saved, tmp_path / "state.db")
+        current[0] = process.url
+    for thread in threads:
+        thread.join(120)
+    done.set()
+    process.end(signal.SIGTERM)
+    assert failed == []
+    assert sum(resent) > 0
+    expected = Stream(trained)
+    names = [f"own-{n}" for n in range(clients)] + [f"pair-{n // 2}-{n % 2}" for n in range(clients)]
+    for day in days:
+        expected.update(pd.concat([rows(name, [day]) for name in names]))
+    with Stream(saved, tmp_path / "state.db") as stream:
+        assert_same(stream, expected)
