@@ -28,7 +28,7 @@ import pyarrow as pa
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
-from stream import frame, machine, trained
+from stream import RANDOM, frame, machine, trained
 
 TARGET = Path(__file__).parent / "results" / "service.json"
 TICK = os.sysconf("SC_CLK_TCK")
@@ -83,15 +83,20 @@ async def crowd(service: Service, requests: list[list[bytes]]) -> list[float]:
     return [second for seconds in await asyncio.gather(*map(client, requests)) for second in seconds]
 
 
-def single(service: Service, clients: int, rounds: int, first_day: int) -> dict[str, Any]:
-    """Every client sends one observation of a series of its own after the other."""
+def single(service: Service, clients: int, rounds: int) -> dict[str, Any]:
+    """Every client sends one observation of a series of its own after the other, all of which began at other times."""
 
-    def observation(number: int, day: int) -> bytes:
-        ds = np.datetime64("2024-01-01") + day
-        row = {"unique_id": f"s{number:06}", "ds": str(ds), "y": float(100 + (number * 7 + day * 3) % 50)}
-        return post("/v1/observations", json.dumps({"observations": [row]}).encode(), "application/json")
+    def observations(number: int, days: range) -> bytes:
+        names = {"unique_id": f"{clients}-{number:06}"}
+        rows = [
+            {**names, "ds": str(np.datetime64("2024-01-01") + day), "y": 100.0 + (number * 7 + day * 3) % 50}
+            for day in days
+        ]
+        return post("/v1/observations", json.dumps({"observations": rows}).encode(), "application/json")
 
-    requests = [[observation(c, first_day + r) for r in range(rounds)] for c in range(clients)]
+    begins = [RANDOM.integers(20) for _ in range(clients)]
+    asyncio.run(crowd(service, [[observations(c, range(begin, 40))] for c, begin in enumerate(begins)]))
+    requests = [[observations(c, range(day, day + 1)) for day in range(40, 40 + rounds)] for c in range(clients)]
     wall, cpu = time.perf_counter(), service.cpu()
     seconds = 1e3 * np.array(asyncio.run(crowd(service, requests)))
     wall, cpu = time.perf_counter() - wall, service.cpu() - cpu
@@ -104,12 +109,12 @@ def single(service: Service, clients: int, rounds: int, first_day: int) -> dict[
     }
 
 
-def bulk(service: Service, content: str, rows: int, first_day: int, rounds: int = 4) -> dict[str, Any]:
+def bulk(service: Service, content: str, rows: int, rounds: int = 4) -> dict[str, Any]:
     """One observation of each of many series in a request."""
-    ids = [f"bulk-{i:06}" for i in range(rows)]
+    ids = [f"{content}-{i:06}" for i in range(rows)]
     clocks = []
     with httpx.Client(base_url=service.url, timeout=600) as client:
-        for day in range(first_day, first_day + rounds):
+        for day in range(rounds):
             body = encode(frame(ids, day), content)
             wall, cpu = time.perf_counter(), service.cpu()
             answer = client.post("/v1/observations", content=body, headers={"content-type": content})
@@ -148,16 +153,13 @@ def main() -> None:
         trained().save(folder / "model")
         for options in ((), ("--no-monitor",)):
             service = Service(folder / "model", folder / f"state{len(options)}.db", *options)
-            single(service, 64, 4, 0)
-            day = 4
+            single(service, 4, 50)
             for clients in (1, 16, 64, 256):
-                found = single(service, clients, rounds if clients > 1 else 200, day)
-                day += max(rounds, 200)
+                found = single(service, clients, rounds)
                 results["single"].append({"monitor": not options, **found})
                 print(results["single"][-1], flush=True)
             for content in ("application/json", "text/csv", "application/vnd.apache.arrow.stream"):
-                results["bulk"].append({"monitor": not options, **bulk(service, content, 10_000, day)})
-                day += 4
+                results["bulk"].append({"monitor": not options, **bulk(service, content, 10_000)})
                 print(results["bulk"][-1], flush=True)
             service.stop()
     about = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import socket
 from collections.abc import Callable
@@ -42,6 +43,8 @@ def serve(
             backlog=QUEUE,
         )
         host = f"[{options.host}]" if ":" in options.host else options.host
+        gc.collect()
+        gc.freeze()  # what is loaded stays: to look through it again and again would hold up every request
         started(f"http://{host}:{listener.getsockname()[1]}")
         with contextlib.suppress(KeyboardInterrupt):  # uvicorn raises it again after it has stopped
             uvicorn.Server(config).run([listener])
