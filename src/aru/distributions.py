@@ -190,8 +190,9 @@ class Samples(NamedTuple):
     nonnegative: bool
 
     def quantile(self, q: float) -> Tensor:
-        """Quantile of y at each step, interpolated between paths."""
-        return torch.quantile(self._possible, q, dim=0)
+        """Quantile of y at each step. Path i of n, in order, is the quantile of level (i + 1/2) / n."""
+        n = len(self.paths)
+        return torch.quantile(self._possible, min(max((q * n - 0.5) / max(n - 1, 1), 0.0), 1.0), dim=0)
 
     def mean(self) -> Tensor:
         """Mean of y."""

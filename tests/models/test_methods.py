@@ -126,8 +126,18 @@ def test_finetuning_is_gradient_descent_on_the_output_layer() -> None:
     torch.testing.assert_close(got[0], layer - common, rtol=1e-4, atol=1e-6)
 
 
-def test_finetuning_starts_from_the_baseline_and_follows_a_shift() -> None:
-    """A series whose level doubles for good: gradient steps bring the forecast closer than the frozen baseline's."""
+def test_finetuning_starts_from_the_baseline() -> None:
+    """The same training, and the same forecast of a series that has taught nothing yet."""
+    frozen, tuned = fit("baseline"), fit("baseline", finetune_steps=1)
+    one = pd.DataFrame({"unique_id": ["new"], "ds": [pd.Timestamp("2024-02-10")], "y": [12.0]})
+    for f in (frozen, tuned):
+        f.update(one)
+    pd.testing.assert_frame_equal(frozen.predict(ids=["new"]), tuned.predict(ids=["new"]), rtol=1e-5)
+    assert (frozen.predict(ids=["s0"])["baseline"] != tuned.predict(ids=["s0"])["baseline"]).any()
+
+
+def test_finetuning_follows_a_shift() -> None:
+    """A level that rises by half for good: gradient steps bring the forecast closer than the frozen baseline's."""
     df = panel(80)
     df.loc[df["ds"] >= "2024-02-20", "y"] *= 1.5
     before = df[df["ds"] < "2024-02-20"]
@@ -144,11 +154,16 @@ def test_only_the_baseline_is_finetuned() -> None:
 
 
 def test_dedicated_parameters_are_trained_for_every_series() -> None:
-    """series_id embeds the series: its entry learns, and matters for the forecast."""
-    f = fit("baseline", series_id=True, max_steps=60)
+    """series_id embeds the series: its entry learns, and matters for the forecast. A new series has none."""
+    short, f = (fit("baseline", series_id=True, schedule="constant", max_steps=n) for n in (1, 60))
     model = f._engine.models[0]
     (table,) = model.network.static_embeddings.tables
+    (early,) = short._engine.models[0].network.static_embeddings.tables
     assert table.num_embeddings == 5
+    moved = (table.weight - early.weight).abs().amax(1)
+    assert (moved[1:] > 0.05).all()
+    f.update(pd.DataFrame({"unique_id": ["new"], "ds": [pd.Timestamp("2024-02-10")], "y": [12.0]}))
+    assert f._state.static_cat[:, 0].tolist() == [1, 2, 3, 4, 0]
     before = f.predict(ids=["s0"])["baseline"].to_numpy()
     with torch.no_grad():
         table.weight[1] += 1
@@ -160,8 +175,13 @@ class TestDeepAR:
 
     @pytest.mark.parametrize("encoder", ["lstm", "gru"])
     def test_paths_follow_the_equations(self, encoder: str) -> None:
-        """One path of one series, sampled step by step from the cell's equations with the same random levels."""
-        f = fit("deepar", encoder=encoder, distribution="gaussian", max_steps=20)
+        """One path of one series, sampled step by step from the cell's equations with the same random levels.
+
+        A lag of 4 and a historic covariate, which is known one step later and not at all after the origin.
+        """
+        options = {**BASE, "encoder": encoder, "distribution": "gaussian", "max_steps": 20, "lags": [4]}
+        df = panel().assign(temp=lambda d: np.cos(d["y"]))
+        f = Forecaster(**options, hist_exog_list=["temp"], model="deepar").fit(df)
         model = f._engine.models[0]
         assert isinstance(model, DeepAR)
         from aru.ingest import future_rows
@@ -178,7 +198,9 @@ class TestDeepAR:
             memory, path = None, []
             for t in range(1, 5 + 3):  # the context has 5 rows
                 last = y[t - 1] / scale if t <= 5 else path[-1]
-                step = torch.cat([torch.tensor([float(last), 1.0]), x[t]])
+                lag = torch.tensor([float(block.lag[2, t, 0] / scale), 1.0])
+                hist = block.hist[2, t - 1] if t <= 5 else torch.zeros(2)
+                step = torch.cat([torch.tensor([float(last), 1.0]), x[t], lag, hist])
                 output, memory = model.rnn(step.reshape(1, 1, -1), memory)
                 if t >= 5:
                     mu, raw = model.head(output[0, 0])
@@ -214,6 +236,8 @@ class TestDeepAR:
         model = fit("deepar")._engine.models[0]
         assert model.levels.shape == (PATHS, 3)
         np.testing.assert_allclose(model.levels.sort(0).values[:, 1], (np.arange(PATHS) + 0.5) / PATHS, rtol=1e-6)
+        correlation = np.corrcoef(model.levels.numpy().T)
+        assert (np.abs(correlation - np.eye(3)) < 0.25).all()  # leads are drawn independently
 
     def test_a_context_of_one_row(self) -> None:
         out = fit("deepar", input_size=1).predict(level=[90])
@@ -255,3 +279,42 @@ def _future(f: Forecaster) -> Any:
 def test_unknown_names_are_refused_with_what_there_is() -> None:
     with pytest.raises(ConfigError, match="choose one of aru, aru-control"):
         Forecaster(h=3, freq="D", model="arima")
+
+
+def test_a_name_fixes_the_settings_that_it_stands_for() -> None:
+    assert Forecaster(h=3, freq="D", model="aru-direct", integration="paper").settings.integration == "direct"
+
+
+def test_what_makes_no_difference_is_not_searched() -> None:
+    search = {"ridge": (0.1, 1.0), "alphas": ((1.0,), (0.9,)), "dropout": (0.0, 0.1)}
+    kept = {m: set(Forecaster(h=3, freq="D", model=m, search=search).settings.search or {}) for m in MODELS}
+    assert kept["aru"] == set(search)
+    assert kept["aru-control"] == {"alphas", "dropout"}
+    assert kept["deepar"] == kept["snail"] == kept["deepstate"] == kept["baseline"] == {"dropout"}
+    assert (
+        Forecaster(h=3, freq="D", model="aru-direct", search={"integration": ("paper", "skip")}).settings.search is None
+    )
+
+
+@pytest.mark.parametrize("model", ["baseline", "deepar"])
+def test_squared_error_gives_intervals_that_cover(model: str) -> None:
+    """The spread is fitted by the likelihood that the intervals are taken from."""
+    random = np.random.default_rng(0)
+    ds = pd.date_range("2024-01-01", periods=200)
+    df = pd.concat(
+        [pd.DataFrame({"unique_id": str(i), "ds": ds, "y": 50 + 5 * random.standard_t(4, len(ds))}) for i in range(8)]
+    )
+    options = {**BASE, "max_steps": 200, "learning_rate": 0.02, "loss": "mse", "model": model}
+    f = Forecaster(**options).fit(df[df["ds"] < "2024-05-01"])
+    score = scores(f.cross_validation(df, n_windows=20, level=[80]), model, 80)
+    assert 0.74 < score["coverage"] < 0.87
+
+
+def test_quantiles_of_sample_paths_are_those_of_their_levels() -> None:
+    """Paths at the levels (i + 1/2) / n of a distribution give back its quantiles."""
+    from aru.distributions import Samples
+
+    levels = (torch.arange(200, dtype=torch.float64) + 0.5) / 200
+    samples = Samples(torch.special.ndtri(levels).unsqueeze(1), nonnegative=False)
+    for q in (0.02, 0.05, 0.1, 0.5, 0.9, 0.95, 0.98):
+        assert float(torch.special.ndtr(samples.quantile(q))) == pytest.approx(q, abs=2e-4)

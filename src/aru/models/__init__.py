@@ -35,7 +35,6 @@ class Method(NamedTuple):
         return self.model.adapts
 
 
-# One line each on a terminal of 80 columns.
 MODELS: Mapping[str, Method] = MappingProxyType(
     {
         "aru": Method(ARU, "Global network and a local fit.", "a small solve", "Deshpande 2019"),
@@ -60,10 +59,14 @@ def method(name: str) -> Method:
 def resolve(settings: Settings) -> Settings:
     """The settings as their method takes them.
 
-    Where it has but one distribution, that is what "auto" means; what it cannot do is refused.
+    Settings that its name stands for are fixed, and where it has but one distribution, that is what "auto" means.
+    Candidates that would make no difference are not searched. What the method cannot do is refused.
     """
     chosen = method(settings.model)
     model = chosen.model
+    idle = model.ignores | set(chosen.fixed)
+    search = {k: v for k, v in (settings.search or {}).items() if k not in idle} or None
+    settings = dataclasses.replace(settings, search=search, **chosen.fixed)
     if settings.distribution == "auto" and len(model.distributions) == 1:
         settings = dataclasses.replace(settings, distribution=model.distributions[0])
     for name, value, allowed in (
@@ -81,5 +84,4 @@ def resolve(settings: Settings) -> Settings:
 def build(settings: Settings, schema: Schema) -> Model:
     """A model with fresh weights."""
     chosen = method(settings.model)
-    settings = dataclasses.replace(settings, **chosen.fixed)
     return (FineTuned if settings.finetune_steps else chosen.model)(settings, schema)

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from aru.distributions import DISTRIBUTIONS, Distribution, Gaussian, Params, Predictive, Samples
+from aru.distributions import DISTRIBUTIONS, Distribution, Params, Predictive, Samples
 from aru.models.network import Inputs, Network, Targets
 from aru.schema import Schema
 from aru.settings import DistributionName, Loss, Settings
@@ -43,6 +43,7 @@ class Model(nn.Module, abc.ABC):
     distributions: ClassVar[tuple[DistributionName, ...]] = ("student-t", "negative-binomial", "gaussian")
     loss_names: ClassVar[tuple[Loss, ...]] = ("nll", "mse")
     encoders: ClassVar[tuple[str, ...]] = ("lstm", "gru", "sru", "fru")
+    ignores: ClassVar[frozenset[str]] = frozenset()  # settings that make no difference
 
     def __init__(self, settings: Settings, schema: Schema) -> None:
         super().__init__()
@@ -90,16 +91,24 @@ class Model(nn.Module, abc.ABC):
         if self.loss_name == "mse":
             # The spread learns from the residuals of a mean that it does not move.
             fixed = Params(params.mu.detach(), params.sigma)
-            loss = (z - params.mu).square() + Gaussian().nll(fixed, z, scale)
+            loss = (z - params.mu).square() + self.family.nll(fixed, z, scale)
         else:
             loss = self.family.nll(params, z, scale)
         return torch.where(targets.observed, loss, 0.0)
+
+
+# Settings of the cell, which methods without one ignore.
+CELL = frozenset(
+    {"alphas", "ridge", "learn_ridge", "learn_alphas", "integration", "cell_input", "local_variance"}
+    | {"stop_gradient", "robust", "global_loss"}
+)
 
 
 class Stateless(Model):
     """A method that keeps nothing about a series beyond its context: each window is forecast from that alone."""
 
     adapts = False
+    ignores = CELL | {"stride"}
 
     @abc.abstractmethod
     def params(self, block: Block, grid: Grid) -> tuple[Params, Float[Tensor, "batch window"]]:

@@ -10,7 +10,7 @@ forecast of a series does not depend on which others are asked for, and repeats 
 
 Departures: the loss is on the rows after the origin alone, not on the context as well, so that all methods see the same
 targets; windows are taken at every origin of the grid instead of sampled in proportion to the series' scale; a missing
-z_{t-1} reads 0 with an indicator; Student-t by default.
+z_{t-1} reads 0 with an indicator; Student-t by default. Of `size` only the RNN's width counts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from aru.distributions import Params, Samples, inverse_transform
-from aru.models.base import Empty, Losses, Model, Output, sum_losses
+from aru.models.base import CELL, Empty, Losses, Model, Output, sum_losses
 from aru.models.network import Inputs
 from aru.schema import Schema
 from aru.settings import Settings
@@ -45,6 +45,7 @@ class DeepAR(Model):
     adapts = False
     network_class = Inputs
     encoders = ("lstm", "gru")  # sampling needs the RNN step by step
+    ignores = CELL | {"stride", "decoder_rnn"}
 
     def __init__(self, settings: Settings, schema: Schema) -> None:
         super().__init__(settings, schema)
@@ -57,6 +58,7 @@ class DeepAR(Model):
             batch_first=True,
             dropout=settings.dropout if layers > 1 else 0.0,
         )
+        self.dropout = nn.Dropout(settings.dropout)
         self.head = nn.Linear(units, 2)
         self.levels: Tensor
         self.register_buffer("levels", _levels(PATHS, settings.h), persistent=False)
@@ -129,7 +131,7 @@ class DeepAR(Model):
         return Sequence(rows[:, :, : net.input_size - 1], rows[:, :, net.input_size - 1 :])
 
     def _params(self, r: Tensor) -> Params:
-        mu, raw = self.head(r).unbind(-1)
+        mu, raw = self.head(self.dropout(r)).unbind(-1)
         return self.family.params(mu, raw)
 
 

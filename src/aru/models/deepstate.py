@@ -27,7 +27,7 @@ from torch.nn.functional import pad, softplus
 from aru.distributions import MIN_SIGMA, Params
 from aru.encoders import Encoder
 from aru.kalman import State, System, kalman_filter
-from aru.models.base import Stateless
+from aru.models.base import CELL, Stateless
 from aru.models.network import Inputs
 from aru.schema import Schema
 from aru.settings import Settings
@@ -174,6 +174,7 @@ class DeepState(Stateless):
     """Frozen between trainings: its filter reads the context anew for every forecast."""
 
     network_class = Emitter
+    ignores = CELL | {"stride", "decoder_rnn"}
     distributions = ("gaussian",)
     loss_names = ("nll",)
     network: Emitter

@@ -19,7 +19,7 @@ from torch.nn.functional import pad
 
 from aru.distributions import Params
 from aru.models.adapting import AdaptingModel, AdaptingState, Decoded
-from aru.models.base import Losses, Output, sum_losses
+from aru.models.base import CELL, Losses, Output, sum_losses
 from aru.models.network import Targets
 from aru.schema import Schema
 from aru.settings import Settings
@@ -36,6 +36,8 @@ class Moved(NamedTuple):
 
 class FineTuned(AdaptingModel):
     """Adapts by gradients where ARU adapts in closed form."""
+
+    ignores = CELL
 
     def __init__(self, settings: Settings, schema: Schema) -> None:
         super().__init__(settings, schema)

@@ -1,6 +1,6 @@
 """ARU's network without statistics: where theta comes from instead.
 
-    generated   theta_o = W g_o       from the encoder's summary at the origin: a linear model of each window
+    generated   theta_o = W g_o + w   from the encoder's summary at the origin: a linear model of each window
     control     theta                 one for all series: as many weights as ARU, nothing local
 
 m = theta [h, 1] and a spread a from the same source join the network exactly as ARU's do.
@@ -27,6 +27,7 @@ from aru.windows import Block, Grid
 class Unfitted(Stateless):
     """Local predictions without local state: frozen between trainings."""
 
+    ignores = frozenset({"ridge", "learn_ridge", "learn_alphas", "cell_input", "stop_gradient", "stride"})
     network: Network
 
     def __init__(self, settings: Settings, schema: Schema) -> None:

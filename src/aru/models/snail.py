@@ -29,7 +29,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from aru.distributions import Params
-from aru.models.base import Stateless
+from aru.models.base import CELL, Stateless
 from aru.models.network import Decoder, Inputs
 from aru.schema import Schema
 from aru.settings import Settings
@@ -139,6 +139,7 @@ class Snail(Stateless):
     """Causal convolutions and attention over the context, which new observations move on."""
 
     network_class = SnailNetwork
+    ignores = CELL | {"stride", "encoder", "encoder_layers", "decoder_rnn"}
     network: SnailNetwork
 
     def __init__(self, settings: Settings, schema: Schema) -> None:
