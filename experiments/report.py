@@ -69,6 +69,25 @@ def study_table() -> str:
     return "\n".join(lines)
 
 
+def deepar_table() -> str:
+    """Our DeepAR beside GluonTS's: ND of every seed."""
+    ours = pd.read_csv(RESULTS / "deepar.csv")
+    theirs = pd.read_csv(ROOT / "benchmarks" / "results" / "peers-deepar.csv")
+    lines = ["| | `deepar`: ND by seed | mean | `gluonts-deepar`: ND by seed | mean |", "|---|---|---|---|---|"]
+    for dataset in ours.dataset.unique():
+        cells = []
+        for runs in (ours, theirs):
+            nd = runs[runs.dataset == dataset].sort_values("seed").nd
+            cells += [", ".join(f"{v:.4f}" for v in nd), f"{nd.mean():.4f}"]
+        lines.append(f"| {dataset} | " + " | ".join(cells) + " |")
+    lines += [
+        "",
+        f"`{ours.command.iloc[0]}`, commits {', '.join(sorted(ours.commit.unique()))}; GluonTS by "
+        f"`{theirs.command.iloc[0]}`, {theirs.version.iloc[0]}, {ours.hardware.iloc[0]}. Rossmann: 100 shops.",
+    ]
+    return "\n".join(lines)
+
+
 def main() -> None:
     """Rewrite the generated parts."""
     readme = ROOT / "README.md"
@@ -83,7 +102,8 @@ def main() -> None:
         "Mean ND (number of seeds) on validation windows before the test rows, which this study never reads. Single "
         f"seeds differ by several percent, on Walmart by more.\n\n{study_table()}\n\n"
         f"`{study.command.iloc[0]}` and resumptions, commits {', '.join(sorted(study.commit.unique()))}, "
-        f"{study.hardware.iloc[0]}; rows in `experiments/results/study.csv`.\n"
+        f"{study.hardware.iloc[0]}; rows in `experiments/results/study.csv`.\n\n"
+        f"## DeepAR, ours and GluonTS's\n\n{deepar_table()}\n"
     )
 
 
