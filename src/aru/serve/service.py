@@ -17,6 +17,7 @@ from aru.archive import require_known
 from aru.errors import InputError, UnknownSeriesError
 from aru.frames import quantiles_of
 from aru.ingest import Late, Update, future_rows, read_futr
+from aru.models.aru import Fitted
 from aru.serve import tables
 from aru.serve.batching import Outcome, isolate, rounds
 from aru.serve.metrics import Metrics, Rate
@@ -194,7 +195,9 @@ class Service:
         """What there is to say about one series."""
         key, state = self.find(name)
         sizes = [
-            member.stats.sn[0].tolist() for member in state.members if hasattr(getattr(member, "stats", None), "sn")
+            member.local.stats.sn[0].tolist()
+            for member in state.members
+            if isinstance(getattr(member, "local", None), Fitted)
         ]
         return {
             **self._rows([key], state)[0],
