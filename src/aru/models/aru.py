@@ -59,9 +59,7 @@ class ARU(AdaptingModel):
     def losses(self, block: Block, grid: Grid, scored: slice = slice(None)) -> Losses:
         """Likelihood of every window given the statistics of those before it, with gradients through them."""
         net = self.network
-        x = net.inputs(block)
-        origins = net.origins(block, x, grid)
-        h, _ = net.decode(block, x, grid, origins, net.h)
+        x, origins, h = net.run(block, grid)
         targets = net.targets(block, grid, origins.scale, net.h)
         scale = origins.scale.unsqueeze(-1)
         prior = self.joint.prior(h)
@@ -83,9 +81,7 @@ class ARU(AdaptingModel):
     def forecast(self, state: AdaptingState, block: Block) -> Output:
         """Forecast with theta of all observations so far and the context up to now."""
         net, grid, stats = self.network, Grid(0, 1, 1), state.local.stats
-        x = net.inputs(block)
-        origins = net.origins(block, x, grid)
-        h, _ = net.decode(block, x, grid, origins, net.h)
+        x, origins, h = net.run(block, grid)
         theta, failed = self.cell.solve(stats)
         hc = self._cell_input(h, x, grid).squeeze(1)
         m = (nn.functional.pad(hc.double(), (0, 1), value=1.0) @ theta.mT).to(h.dtype).unsqueeze(1)

@@ -26,8 +26,6 @@ class Baseline(Stateless):
 
     def params(self, block: Block, grid: Grid) -> tuple[Params, Tensor]:
         """The global forecast."""
-        x = self.network.inputs(block)
-        origins = self.network.origins(block, x, grid)
-        h, _ = self.network.decode(block, x, grid, origins, self.network.h)
+        _, origins, h = self.network.run(block, grid)
         mu, raw = self.head(h).unbind(-1)
         return self.family.params(mu, raw), origins.scale

@@ -46,7 +46,8 @@ class FineTuned(AdaptingModel):
 
     def losses(self, block: Block, grid: Grid, scored: slice = slice(None)) -> Losses:
         """The baseline's: all series share one output layer."""
-        h, scale = self._run(block, grid)
+        _, origins, h = self.network.run(block, grid)
+        scale = origins.scale
         targets = self.network.targets(block, grid, scale, self.network.h)
         loss = self.value_losses(self._params(self._common()[None], h), targets, scale.unsqueeze(-1))
         return sum_losses(loss, targets.observed, scored)
@@ -57,9 +58,9 @@ class FineTuned(AdaptingModel):
 
     def forecast(self, state: AdaptingState, block: Block) -> Output:
         """The forecast of each series' own output layer."""
-        h, scale = self._run(block, Grid(0, 1, 1))
+        _, origins, h = self.network.run(block, Grid(0, 1, 1))
         params = self._params(self._common() + state.local.delta, h)
-        return Output(self.predictive(params, scale), torch.zeros(len(h), dtype=torch.bool, device=h.device))
+        return Output(self.predictive(params, origins.scale), torch.zeros(len(h), dtype=torch.bool, device=h.device))
 
     def learn(self, local: Moved, rows: Decoded, steps: Int[Tensor, " batch"]) -> Moved:
         """Gradient steps on each of the rows."""
@@ -90,12 +91,6 @@ class FineTuned(AdaptingModel):
         gradient = gradient / size
         step = RATE * gradient / (gradient.norm(dim=(1, 2), keepdim=True).clamp(min=1) * size)
         return torch.where(step.isfinite().all(-1, keepdim=True).all(1, keepdim=True), delta - step, delta)
-
-    def _run(self, block: Block, grid: Grid) -> tuple[Tensor, Tensor]:
-        x = self.network.inputs(block)
-        origins = self.network.origins(block, x, grid)
-        h, _ = self.network.decode(block, x, grid, origins, self.network.h)
-        return h, origins.scale
 
     def _params(self, layer: Float[Tensor, "series 2 dim"], h: Float[Tensor, "batch window lead size"]) -> Params:
         mu, raw = (pad(h, (0, 1), value=1.0) @ layer.unsqueeze(1).mT).unbind(-1)

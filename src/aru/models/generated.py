@@ -32,7 +32,7 @@ class Unfitted(Stateless):
 
     def __init__(self, settings: Settings, schema: Schema) -> None:
         super().__init__(settings, schema)
-        self.shape = (len(settings.alphas), settings.network_size.hidden[-1] + 2)  # theta, and the log of a
+        self.shape = (len(settings.alphas), settings.network_size.hidden[-1] + 2)  # theta, and what gives a
         self.joint = Joint(settings, self.family)
 
     @abc.abstractmethod
@@ -56,9 +56,7 @@ class Unfitted(Stateless):
         return self.joint(h, local, self.joint.prior(h)), scale
 
     def _run(self, block: Block, grid: Grid) -> tuple[Tensor, Local, Tensor]:
-        x = self.network.inputs(block)
-        origins = self.network.origins(block, x, grid)
-        h, _ = self.network.decode(block, x, grid, origins, self.network.h)
+        _, origins, h = self.network.run(block, grid)
         local = self.parameters_at(origins.g)
         theta, a = local[..., :-1], softplus(local[..., -1])
         m = pad(h, (0, 1), value=1.0) @ theta.mT

@@ -31,6 +31,14 @@ class Origins(NamedTuple):
     begun: Bool[Tensor, "batch window"]
 
 
+class Features(NamedTuple):
+    """Inputs of all rows, what each origin knew, and h of the leads after it."""
+
+    x: Float[Tensor, "batch time x"]
+    origins: Origins
+    h: Float[Tensor, "batch window lead dim"]
+
+
 class Targets(NamedTuple):
     """Scaled targets after each origin, and which of them were observed."""
 
@@ -108,6 +116,12 @@ class Network(Inputs):
         self.decoder = Decoder(
             self.x_width, self.lag_width, size.rnn, size.hidden, settings.dropout, settings.decoder_rnn
         )
+
+    def run(self, block: Block, grid: Grid) -> Features:
+        """Encode every origin and decode all of its leads."""
+        x = self.inputs(block)
+        origins = self.origins(block, x, grid)
+        return Features(x, origins, self.decode(block, x, grid, origins, self.h)[0])
 
     def origins(self, block: Block, x: Tensor, grid: Grid) -> Origins:
         """Encode the context of every origin of the grid, in parallel."""
