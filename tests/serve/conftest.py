@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import numpy as np
 import pandas as pd
 import pytest
 import uvicorn
@@ -18,42 +17,9 @@ from aru import Forecaster, Stream
 from aru.serve.app import create_app
 from aru.serve.options import Options
 from aru.serve.run import listen
-
-H, E = 3, 5
-START = pd.Timestamp("2024-01-01")
-TRAINED = 20
-BASE: dict[str, Any] = {
-    "h": H,
-    "freq": "D",
-    "input_size": E,
-    "size": (4, 5, 4, 3),
-    "max_steps": 4,
-    "accelerator": "cpu",
-    "trainer_options": {"enable_progress_bar": False},
-}
-COVARIATES: dict[str, Any] = {"futr_exog_list": ["promo"], "hist_exog_list": ["temp"], "stat_exog_list": ["kind"]}
-STATIC = pd.DataFrame({"unique_id": ["a", "b", "n", "o"], "kind": ["x", "y", "x", "y"]})
+from tests.shops import BASE, COVARIATES, STATIC, TRAINED, both
 
 Serve = Callable[..., "Running"]
-
-
-def rows(uid: Any, days: Any) -> pd.DataFrame:
-    """What series `uid` observes on these days; everything depends on series and day alone."""
-    day = np.atleast_1d(np.asarray(days))
-    shift = sum(map(ord, str(uid)))
-    return pd.DataFrame(
-        {
-            "unique_id": [uid] * len(day),
-            "ds": START + pd.to_timedelta(day, unit="D"),
-            "y": 20.25 + shift % 7 + 5 * np.sin(day + shift) + np.cos(3.0 * day * shift),
-            "promo": np.where((day + shift) % 3 == 0, "yes", "no"),
-            "temp": np.cos(0.3 * day + shift),
-        }
-    )
-
-
-def both(days: Any, ids: str = "ab") -> pd.DataFrame:
-    return pd.concat([rows(uid, days) for uid in ids], ignore_index=True)
 
 
 def as_json(frame: pd.DataFrame, *columns: str) -> list[dict[str, Any]]:

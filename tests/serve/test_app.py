@@ -20,8 +20,9 @@ from aru import Forecaster, Stream
 from aru.errors import ConfigError
 from aru.serve.limits import Budget
 from aru.serve.options import Options
+from tests.shops import BASE, START, STATIC, TRAINED, H, both, rows
 
-from .conftest import BASE, START, STATIC, TRAINED, H, Running, Serve, as_json, both, rows
+from .conftest import Running, Serve, as_json
 
 ARROW = "application/vnd.apache.arrow.stream"
 NOTHING = {"applied": 0, "duplicates": 0, "corrected": 0, "gaps_filled": 0, "new_series": [], "late": []}

@@ -22,8 +22,9 @@ from aru.serve.batching import Batcher, Busy, isolate, rounds
 from aru.serve.requests import Reader
 from aru.serve.service import ForecastRequest, ForgetRequest, Service, UpdateRequest
 from aru.state import leaves
+from tests.shops import H, both, rows
 
-from .conftest import H, Serve, as_json, both, rows
+from .conftest import Serve, as_json
 
 
 def request(service: Service, frame: pd.DataFrame, late: Any = "raise") -> UpdateRequest:

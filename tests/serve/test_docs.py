@@ -12,8 +12,9 @@ import httpx
 import pandas as pd
 
 from aru import Forecaster
+from tests.shops import BASE, rows
 
-from .conftest import BASE, Running, Serve, rows
+from .conftest import Running, Serve
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "service.md").read_text()
 

@@ -13,8 +13,9 @@ from hypothesis import HealthCheck, given, settings
 
 from aru import Forecaster, Stream
 from aru.serve.tables import ARROW, CSV, JSON
+from tests.shops import both, rows
 
-from .conftest import Running, Serve, as_json, both, rows
+from .conftest import Running, Serve, as_json
 from .test_app import arrow
 from .test_batching import assert_same
 

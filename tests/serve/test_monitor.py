@@ -14,8 +14,9 @@ from aru import Forecaster, Stream
 from aru.errors import StorageError
 from aru.serve.monitor import KEPT, Monitor, unadapted
 from aru.state import SeriesState
+from tests.shops import BASE, E, H, both, rows
 
-from .conftest import BASE, E, H, Serve, as_json, both, rows
+from .conftest import Serve, as_json
 
 
 class Watched:

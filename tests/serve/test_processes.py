@@ -18,8 +18,9 @@ import pandas as pd
 import pytest
 
 from aru import Forecaster, Stream
+from tests.shops import both, rows
 
-from .conftest import as_json, both, rows
+from .conftest import as_json
 from .test_batching import assert_same
 
 ROOT = Path(__file__).resolve().parents[2]
