@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -157,10 +158,10 @@ INHERITS = {
 }
 
 
-def selection_jobs(seeds: int) -> list[Job]:
+def selection_jobs(seeds: Iterable[int]) -> list[Job]:
     """Every candidate on the validation windows of its dataset, one seed of all before the next."""
     jobs = []
-    for seed in range(seeds):
+    for seed in seeds:
         for method, datasets in CANDIDATES.items():
             for dataset, candidates in datasets.items():
                 assert VALIDATION in PROTOCOLS[dataset]

@@ -6,41 +6,49 @@ import dataclasses
 import json
 import time
 import warnings
-from typing import Any
+from typing import Any, ClassVar
 
 from experiments.metrics import LEVELS, score
 from experiments.provenance import hardware
 from experiments.tasks import make_task
 
-FIELDS = [
-    "dataset", "protocol", "method", "variant", "seed", "nd", "rmse", "crps", "coverage90", "mase", "seconds",
-    "commit", "hardware", "width90", "settings",
-]  # fmt: skip
+KEY = ("dataset", "protocol", "method", "variant", "seed")
+FIELDS = (
+    *KEY, "nd", "rmse", "crps", "coverage90", "mase", "seconds", "commit", "hardware", "width90", "settings",
+)  # fmt: skip
 ADAPTING = ("aru", "aru-direct")
 DIGITS = {"nd": 5, "rmse": 4, "crps": 5, "coverage90": 4, "width90": 4, "mase": 4}
 
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """A row of the grid that is to be computed, with all settings that differ from the dataset's."""
+    """A row of the grid that is to be computed."""
 
     dataset: str
     protocol: str
     method: str
     variant: str
     seed: int
-    settings: dict[str, Any]
-    series: int | None = None  # the first few series only, for a quick look
+    options: dict[str, Any]
+    series: int | None = None  # for a quick look: the first few series only
+    steps: int | None = None  # and other numbers of steps
+
+    KEY: ClassVar[tuple[str, ...]] = KEY
+    FIELDS: ClassVar[tuple[str, ...]] = FIELDS
 
     @property
-    def key(self) -> tuple[str, str, str, str, int]:
-        """What makes a row the same row."""
-        return (self.dataset, self.protocol, self.method, self.variant, self.seed)
+    def settings(self) -> dict[str, Any]:
+        """All settings that differ from the dataset's."""
+        return {**self.options, "max_steps": self.steps} if self.steps else self.options
 
     @property
     def expected_seconds(self) -> float:
         """A rough guess, so that a run which cannot end in time is not begun."""
         return 25 + 0.03 * self.settings.get("max_steps", 1000) * self.settings.get("ensemble", 1)
+
+    def compute(self) -> list[dict[str, Any]]:
+        """Its rows."""
+        return evaluate(self)
 
 
 def evaluate(job: Job) -> list[dict[str, Any]]:

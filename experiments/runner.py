@@ -10,43 +10,61 @@ import time
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
-from experiments.evaluate import FIELDS, Job, evaluate
 from experiments.provenance import commit
 
-Key = tuple[str, str, str, str, int]
+Key = tuple[str, ...]
 
 
-def read_keys(path: Path) -> set[Key]:
-    """The rows that a result file has."""
-    if not path.exists():
-        return set()
-    with path.open(newline="") as file:
-        return {(r["dataset"], r["protocol"], r["method"], r["variant"], int(r["seed"])) for r in csv.DictReader(file)}
+class Work(Protocol):
+    """Something to compute: columns of its rows, those that name it, a guess of its time."""
+
+    KEY: ClassVar[tuple[str, ...]]
+    FIELDS: ClassVar[tuple[str, ...]]
+
+    @property
+    def expected_seconds(self) -> float: ...
+
+    def compute(self) -> list[dict[str, Any]]: ...
 
 
-def append(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+def key_of(job: Work) -> Key:
+    """What makes a row the same row."""
+    return tuple(str(getattr(job, name)) for name in job.KEY)
+
+
+def missing(jobs: Sequence[Work], path: Path) -> list[Work]:
+    """The jobs whose rows a result file does not have."""
+    done: set[Key] = set()
+    if path.exists() and jobs:
+        with path.open(newline="") as file:
+            done = {tuple(row[name] for name in jobs[0].KEY) for row in csv.DictReader(file)}
+    return [job for job in jobs if key_of(job) not in done]
+
+
+def append(path: Path, fields: Sequence[str], rows: Sequence[dict[str, Any]]) -> None:
     """Add rows; a new file begins with the names of the columns."""
     path.parent.mkdir(parents=True, exist_ok=True)
     new = not path.exists()
     with path.open("a", newline="") as file:
-        writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
+        writer = csv.DictWriter(file, fields, lineterminator="\n")
         if new:
             writer.writeheader()
         writer.writerows(rows)
 
 
-def run_all(jobs: Sequence[Job], out: Path, processes: int, budget: float) -> int:
+def run_all(jobs: Sequence[Work], out: Path, processes: int, budget: float) -> int:
     """Run what `out` lacks, first things first, for at most `budget` seconds; the number of jobs that are left."""
     end = time.monotonic() + budget
-    done = read_keys(out)
-    waiting = [job for job in jobs if job.key not in done]
-    print(f"{len(jobs)} rows, {len(waiting)} of them missing", flush=True)
+    waiting = missing(jobs, out)
+    print(f"{len(jobs)} runs, {len(waiting)} of them missing", flush=True)
     os.environ["OMP_NUM_THREADS"] = "1"
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["aru", "aru.training", "experiments.evaluate"])  # imports are paid for once
-    running: dict[Any, tuple[Any, Job]] = {}
+    context.set_forkserver_preload(
+        ["aru", "aru.training", "experiments.evaluate", "experiments.curves", "experiments.forecasts"]
+    )  # imports are paid for once
+    running: dict[Any, tuple[Any, Work]] = {}
     revision = commit()
     failed = 0
     try:
@@ -69,23 +87,22 @@ def run_all(jobs: Sequence[Job], out: Path, processes: int, budget: float) -> in
                 process.join()
                 if isinstance(rows, str):
                     failed += 1
-                    print("FAILED", job.key, rows, flush=True)
+                    print("FAILED", *key_of(job), rows, flush=True)
                     continue
-                append(out, [{**row, "commit": revision} for row in rows])
-                for row in rows:
-                    print(_line(row), flush=True)
+                append(out, job.FIELDS, [{**row, "commit": revision} for row in rows])
+                print(_line(rows[0], job), f"and {len(rows) - 1} more rows" if rows[1:] else "", flush=True)
     finally:
         for process, _ in running.values():
-            process.terminate()
+            process.kill()  # Lightning takes its time over a request to end
     left = len(waiting) + len(running) + failed
-    print(f"{left} rows left, {failed} failed", flush=True)
+    print(f"{left} runs left, {failed} of them failed", flush=True)
     return left
 
 
-def _work(job: Job, send: Any) -> None:
+def _work(job: Work, send: Any) -> None:
     try:
-        send.send(evaluate(job))
-    except Exception:  # noqa: BLE001: reported by the parent, the other jobs go on
+        send.send(job.compute())
+    except Exception:  # noqa: BLE001 - the parent reports it, the other jobs go on
         send.send(traceback.format_exc(limit=-3))
 
 
@@ -96,9 +113,6 @@ def _receive(receive: Any) -> list[dict[str, Any]] | str:
         return "the process died"
 
 
-def _line(row: dict[str, Any]) -> str:
-    name = " ".join(str(row[k]) for k in ("dataset", "protocol", "method"))
-    return (
-        f"{name} [{row['variant']}] {row['seed']}: ND {row['nd']} RMSE {row['rmse']} CRPS {row['crps']} "
-        f"cov {row['coverage90']} MASE {row['mase']} {row['seconds']} s"
-    )
+def _line(row: dict[str, Any], job: Work) -> str:
+    name = ", ".join(str(row[k]) for k in job.KEY if row[k] != "")
+    return f"{name}: " + " ".join(f"{k} {row[k]}" for k in ("nd", "rmse", "coverage90", "seconds") if k in row)
