@@ -3,6 +3,7 @@
     python -m experiments select --out experiments/results/selection.csv --jobs 16 --budget-seconds 540
     python -m experiments choose --selection experiments/results/selection.csv
     python -m experiments run --out experiments/results/runs.csv --jobs 16 --budget-seconds 540
+    python -m experiments peers --out experiments/results/runs.csv
     python -m experiments curves --out experiments/results/curves.csv --jobs 16 --budget-seconds 540
     python -m experiments forecasts --out experiments/results/forecasts.csv --jobs 2
     python -m experiments timing --out experiments/results/timing.csv
@@ -22,6 +23,7 @@ from experiments.candidates import CHOICES, selection_jobs, write_choices
 from experiments.curves import curves
 from experiments.forecasts import forecasts
 from experiments.grid import grid
+from experiments.peers import peers
 from experiments.runner import key_of, missing, run_all
 from experiments.timing import timings
 
@@ -40,6 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         ("run", "rows of the grid", 3, GRID),
         ("curves", "cold starts, breaks, calibration, synthetic series", 2, CURVES),
         ("forecasts", "forecasts of single shops, for a picture", 1, ("dataset", "method")),
+        ("peers", "rows of the grid for other libraries, in environments of their own (docs/peers.md)", 3, GRID),
         ("timing", "seconds of an update and of a forecast; keep --jobs 1", 1, ("dataset", "method")),
     ):
         command = commands.add_parser(name, help=about)
@@ -58,7 +61,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.command == "choose":
         write_choices(options.selection)
         return
-    make = {"select": selection_jobs, "run": grid, "curves": curves, "forecasts": forecasts, "timing": timings}
+    make = {
+        "select": selection_jobs,
+        "run": grid,
+        "curves": curves,
+        "forecasts": forecasts,
+        "peers": peers,
+        "timing": timings,
+    }
     quick = {k: v for k, v in (("steps", options.steps), ("series", options.series)) if v}
     jobs = [
         dataclasses.replace(job, **quick)

@@ -82,10 +82,15 @@ def evaluate(job: Job) -> list[dict[str, Any]]:
                     "method": job.method,
                     "variant": ", ".join(p for p in parts if p),
                     "seed": job.seed,
-                    **{k: round(v, DIGITS[k]) for k, v in result.items()},
+                    **rounded(result),
                     "seconds": round(time.perf_counter() - started, 1),
                     "hardware": hardware(),
                     "settings": json.dumps(job.settings, sort_keys=True),
                 }
             )
     return rows
+
+
+def rounded(result: dict[str, float]) -> dict[str, float]:
+    """Scores with as many digits as are worth keeping."""
+    return {k: round(v, DIGITS[k]) for k, v in result.items()}
