@@ -20,6 +20,7 @@ _XL: Settings = {"size": "xlarge"}
 _XL32: Settings = {"size": "xlarge", "batch_size": 32}
 _LEVEL: Settings = {"scaler": "level", "lags": [24, 36]}
 _DROPOUT: Settings = {"dropout": 0.1}
+_LOG: Settings = {"transform": "log1p", "dropout": 0.1}
 _WEEKS: Settings = {"lags": [51, 52, 53]}
 _AUTO: Settings = {"lags": "auto"}
 
@@ -35,6 +36,11 @@ CANDIDATES: dict[str, dict[str, dict[str, Settings]]] = {
             "xlarge, batch 32, lags": {**_XL32, "lags": [18, 24]},
             "xlarge, batch 32, log1p": {**_XL32, "transform": "log1p"},
             "xlarge, batch 32, dropout": {**_XL32, **_DROPOUT},
+            # Second round, around the best of the first.
+            "xlarge, batch 32, dropout, 2000 steps": {**_XL32, **_DROPOUT, "max_steps": 2000},
+            "xlarge, batch 32, dropout .2": {**_XL32, "dropout": 0.2},
+            "xlarge, batch 32, dropout, log1p": {**_XL32, **_DROPOUT, "transform": "log1p"},
+            "xlarge, batch 16, dropout": {**_XL, **_DROPOUT, "batch_size": 16},
         },
         "walmart": {
             "default": {},
@@ -44,7 +50,12 @@ CANDIDATES: dict[str, dict[str, dict[str, Settings]]] = {
             "lags 51-53": _WEEKS,
             "xlarge, dropout, lags 51-53": {**_XL, **_DROPOUT, **_WEEKS},
             "xlarge, dropout, skip": {**_XL, **_DROPOUT, **SKIP},
-            "log1p, dropout": {"transform": "log1p", **_DROPOUT},
+            "log1p, dropout": _LOG,
+            # Second round.
+            "log1p, dropout, lags 51-53": {**_LOG, **_WEEKS},
+            "xlarge, log1p, dropout": {**_XL, **_LOG},
+            "xlarge, log1p, dropout, lags 51-53": {**_XL, **_LOG, **_WEEKS},
+            "log1p, dropout, rate .005": {**_LOG, "learning_rate": 5e-3},
         },
         "tourism_monthly": {
             "level, lags": _LEVEL,
@@ -63,6 +74,9 @@ CANDIDATES: dict[str, dict[str, dict[str, Settings]]] = {
             "xlarge": _XL,
             "large, lags": {"size": "large", **_AUTO},
             "large, lags, log1p": {"size": "large", **_AUTO, "transform": "log1p"},
+            # Second round.
+            "xlarge, dropout": {**_XL, **_DROPOUT},
+            "xlarge, lags": {**_XL, **_AUTO},
         },
         "electricity_10": {
             "default": {},
@@ -93,11 +107,16 @@ CANDIDATES: dict[str, dict[str, dict[str, Settings]]] = {
             "xlarge": _XL,
             "xlarge, dropout": {**_XL, **_DROPOUT},
             "8000 steps": {"max_steps": 8000},
+            # Second round: what helped ARU.
+            "xlarge, batch 32, dropout": {**_XL32, **_DROPOUT},
         },
         "walmart": {
             "medium": {},
             "xlarge, dropout": {**_XL, **_DROPOUT},
             "lags 51-53": _WEEKS,
+            # Second round.
+            "log1p, dropout": _LOG,
+            "xlarge, log1p, dropout": {**_XL, **_LOG},
         },
         "tourism_monthly": {
             "level, lags": _LEVEL,
@@ -108,6 +127,8 @@ CANDIDATES: dict[str, dict[str, dict[str, Settings]]] = {
             "medium": {},
             "lags": _AUTO,
             "large, lags": {"size": "large", **_AUTO},
+            # Second round.
+            "xlarge, dropout": {**_XL, **_DROPOUT},
         },
         "electricity_10": {
             "medium": {},

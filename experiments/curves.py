@@ -19,10 +19,10 @@ import numpy as np
 import pandas as pd
 
 from aru.backtest import scores
+from aru.datasets import synthetic as local_parameters
 from experiments.candidates import chosen
 from experiments.data import DATASETS, Dataset
 from experiments.provenance import hardware
-from experiments.synthetic import make_series
 
 KEY = ("experiment", "dataset", "method", "variant", "seed")
 FIELDS = (*KEY, "case", "x", "nd", "rmse", "coverage90", "width90", "values", "seconds", "commit", "hardware")
@@ -107,13 +107,10 @@ def synthetic(job: Curve) -> Iterator[dict[str, Any]]:
     """RMSE on the last day of ten series."""
     case = dict(part.split("=") for part in job.variant.split(", "))
     gamma, noise, length = float(case["gamma"]), float(case["noise"]), int(case["length"])
-    df = make_series(gamma, noise, length, seed=job.seed)
+    df, _, about = local_parameters.make(gamma, noise, length, seed=job.seed)
     age = df.groupby("unique_id").cumcount(ascending=False)
     settings = {
-        "h": 24,
-        "freq": "h",
-        "input_size": 24,
-        "futr_exog_list": ["hour", "weekday"],
+        **about.settings,
         "series_id": case["id"] == "yes",
         "distribution": "gaussian",
         "max_steps": 500,
@@ -135,7 +132,7 @@ def cold_start(job: Curve) -> Iterator[dict[str, Any]]:
     f = train(settings, job.method, job.seed, data.df[~unseen & (age >= blocks * h)], static).without_series()
     known = data.df[unseen & (data.df.groupby("unique_id").y.transform("size") >= max(OBSERVED) + blocks * h)]
     age = known.groupby("unique_id").cumcount(ascending=False)
-    static = static[static.unique_id.isin(known.unique_id)]
+    static = static[static.unique_id.isin(known.unique_id.unique())]
     for n in OBSERVED:
         frames = []
         for block in range(blocks):
@@ -148,7 +145,7 @@ def cold_start(job: Curve) -> Iterator[dict[str, Any]]:
                 young = f.without_series()
                 seen = past[past.groupby("unique_id").y.transform("count") > 0]
                 young.update(seen, static)
-                frame = young.predict(futr[futr.unique_id.isin(seen.unique_id)], level=[90])
+                frame = young.predict(futr[futr.unique_id.isin(seen.unique_id.unique())], level=[90])
             frames.append(frame.merge(ahead[["unique_id", "ds", "y"]], on=["unique_id", "ds"]))
         yield {"x": n, **point(pd.concat(frames), job.method)}
 
@@ -190,7 +187,7 @@ def stream(job: Curve) -> Iterator[dict[str, Any]]:
 def broken(df: Frame, after: pd.Series) -> dict[str, Frame]:
     """The rows as they are; with a new level; with another answer to the calendar."""
     hours = df.ds.dt.hour.nunique() > 1
-    weekday = df.ds.dt.hour // 4 if hours else df.ds.dt.dayofweek
+    weekday = df.ds.dt.hour // 4 if hours else df.ds.dt.day_of_week
     pattern = weekday.map({0: 1.5, 1: 0.7, 2: 1.3, 3: 0.6, 4: 1.2, 5: 0.8, 6: 1.0})
     return {
         "none": df,

@@ -50,7 +50,7 @@ class Peer:
         task = make_task(self.dataset, self.protocol, self.series)
         peer = REGISTRY[PEERS[self.method]]
         df = sample(task.df, peer.max_series)
-        static = None if task.static is None else task.static[task.static.unique_id.isin(df.unique_id)]
+        static = None if task.static is None else task.static[task.static.unique_id.isin(df.unique_id.unique())]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             windows = make_windows(df, static, task.settings, task.windows, task.step, task.season)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from aru.datasets import DESCRIPTIONS
 from experiments.data import DATASETS, Dataset
 
 VALIDATION = "validation"
@@ -62,17 +63,6 @@ PROTOCOLS: dict[str, dict[str, Protocol]] = {
     },
 }
 
-# Rows of a season, for MASE and seasonal naive forecasts; Rossmann's shops are open six days a week.
-SEASON = {
-    "rossmann": 6,
-    "walmart": 52,
-    "parts": 12,
-    "tourism_monthly": 12,
-    "gefcom2012": 24,
-    "electricity_10": 24,
-    "m4_hourly": 24,
-}
-
 
 @dataclasses.dataclass(frozen=True)
 class Task:
@@ -96,7 +86,7 @@ def make_task(dataset: str, protocol: str, series: int | None = None) -> Task:
     step = rule.step or settings["h"]
     df = _without_last(data.df, rule.reserve)
     train = _without_last(df, settings["h"] + step * (rule.windows - 1))
-    return Task(df, train, data.static, settings, rule.windows, step, SEASON[dataset])
+    return Task(df, train, data.static, settings, rule.windows, step, DESCRIPTIONS[dataset].season)
 
 
 def _without_last(df: pd.DataFrame, rows: int) -> pd.DataFrame:

@@ -21,9 +21,9 @@ WINDOWS = 3
 @pytest.fixture(scope="module")
 def shops(data_dir: Path) -> Any:
     """Every sixth shop, without the test rows."""
-    from experiments.data import rossmann
+    from experiments.data import read
 
-    data = rossmann()
+    data = read("rossmann")
     keep = data.static["unique_id"].sort_values().iloc[::6]
     df = data.df[data.df["unique_id"].isin(keep)]
     df = df[df.groupby("unique_id").cumcount(ascending=False) >= data.test_size]
