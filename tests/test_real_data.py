@@ -1,6 +1,6 @@
 """On real data, at small size: shops of the Rossmann set, replayed over the 48 open days before the test rows.
 
-A quick version of `experiments/core.py`: far fewer shops and steps, so that only large differences are asserted.
+A quick version of the grid in `experiments`: far fewer shops and steps, so that only large differences are asserted.
 """
 
 from __future__ import annotations
