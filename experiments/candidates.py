@@ -66,6 +66,10 @@ CANDIDATES: dict[str, dict[str, dict[str, Settings]]] = {
             "level, three lags": {"scaler": "level", "lags": [24, 36, 48]},
             "level, lags, asinh, dropout": {**_LEVEL, **_DROPOUT, "transform": "asinh"},
             "lags, log1p": {"lags": [24, 36], "transform": "log1p"},
+            # Second round: the latest season as an input, which lags of 24 months and more cannot show.
+            "level, season": {"scaler": "level", "season": 12},
+            "level, lags, season": {**_LEVEL, "season": 12},
+            "level, lags, season, log1p": {**_LEVEL, "season": 12, "transform": "log1p"},
         },
         "gefcom2012": {
             "default": {},
@@ -122,6 +126,8 @@ CANDIDATES: dict[str, dict[str, dict[str, Settings]]] = {
             "level, lags": _LEVEL,
             "level, lags, log1p": {**_LEVEL, "transform": "log1p"},
             "level, lags, 1000 steps": {**_LEVEL, "max_steps": 1000},
+            # Second round.
+            "level, lags, season, 1000 steps": {**_LEVEL, "season": 12, "max_steps": 1000},
         },
         "gefcom2012": {
             "medium": {},
