@@ -1,10 +1,13 @@
 """Runs behind the defaults and the Rossmann claim: train, replay, score; one row per run in a CSV file.
 
     python -m experiments.core rossmann --out experiments/results/rossmann.csv
+    python -m experiments.core earlier --out experiments/results/rossmann-earlier.csv
     python -m experiments.core study --out experiments/results/study.csv
 
-`rossmann` scores baseline and ARU on the test rows with the configuration chosen beforehand. `study` compares variants
-on validation windows of several datasets, all of them before the test rows, which it never reads.
+`rossmann` scores baseline and ARU on the test rows with the configuration chosen beforehand. `earlier` does the same on
+four windows before the validation rows, each by models trained on what comes before it: one window is a small sample.
+`study` compares variants on validation windows of several datasets, all of them before the test rows, which it never
+reads.
 """
 
 from __future__ import annotations
@@ -35,6 +38,8 @@ ROSSMANN: dict[str, tuple[str, dict[str, Any]]] = {
     "aru batch 32": ("aru", {"batch_size": 32}),
 }
 
+EARLIER = (64, 80, 96, 112)  # rows of every shop after the window; the study's windows are the 16 to 64 before the end
+
 _SKIP = {"integration": "skip", "robust": True, "global_loss": 1.0}
 _RESIDUAL = {"integration": "residual", "robust": True, "global_loss": 0.3}
 STUDY: dict[str, tuple[str, dict[str, Any]]] = {
@@ -48,7 +53,7 @@ STUDY: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def run(dataset: str, split: str, variant: str, method: str, settings: dict[str, Any], seed: int) -> dict[str, Any]:
-    """One training and its scores on the test rows, or on the last validation windows before them."""
+    """One training and its scores: split "test", "validation", or "earlier n" for the rows before the last n."""
     import torch
 
     from aru import Forecaster
@@ -63,6 +68,8 @@ def run(dataset: str, split: str, variant: str, method: str, settings: dict[str,
         df = df[df.groupby("unique_id").cumcount(ascending=False) >= data.test_size]
         held_out = max(data.test_size, 3 * h) if dataset not in ("tourism_monthly", "parts") else data.test_size
     else:
+        cut = int(split.removeprefix("earlier ")) if split != "test" else 0
+        df = df[df.groupby("unique_id").cumcount(ascending=False) >= cut]
         held_out = data.test_size
     age = df.groupby("unique_id").cumcount(ascending=False)
     forecaster = Forecaster(
@@ -113,7 +120,7 @@ def hardware() -> str:
 def main() -> None:
     """Run what the command line asks for, several processes at a time, and write rows as they come."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["rossmann", "study"])
+    parser.add_argument("what", choices=["rossmann", "earlier", "study"])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--datasets", nargs="+")
     parser.add_argument("--variants", nargs="+")
@@ -121,9 +128,9 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--steps", type=int, help="override the number of training steps")
     arguments = parser.parse_args()
-    table = ROSSMANN if arguments.what == "rossmann" else STUDY
-    split = "test" if arguments.what == "rossmann" else "validation"
-    datasets = arguments.datasets or (["rossmann"] if arguments.what == "rossmann" else None)
+    table = STUDY if arguments.what == "study" else ROSSMANN
+    splits = {"rossmann": ["test"], "earlier": [f"earlier {cut}" for cut in EARLIER], "study": ["validation"]}
+    datasets = arguments.datasets or (None if arguments.what == "study" else ["rossmann"])
     if datasets is None:
         from experiments.data import DATASETS
 
@@ -131,13 +138,14 @@ def main() -> None:
     done = set()
     if arguments.out.exists():
         with arguments.out.open() as file:
-            done = {(r["dataset"], r["variant"], int(r["seed"])) for r in csv.DictReader(file)}
+            done = {(r["dataset"], r["split"], r["variant"], int(r["seed"])) for r in csv.DictReader(file)}
     command = f"python -m experiments.core {arguments.what} --seeds {arguments.seeds}"
     jobs = []
-    for dataset, variant, seed in itertools.product(datasets, arguments.variants or table, range(arguments.seeds)):
+    grid = itertools.product(datasets, arguments.variants or table, splits[arguments.what], range(arguments.seeds))
+    for dataset, variant, split, seed in grid:
         method, settings = table[variant]
         settings = {**settings, "max_steps": arguments.steps} if arguments.steps else settings
-        if (dataset, variant, seed) not in done:
+        if (dataset, split, variant, seed) not in done:
             jobs.append((dataset, split, variant, method, settings, seed))
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     context = multiprocessing.get_context("spawn")
