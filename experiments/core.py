@@ -36,6 +36,8 @@ ROSSMANN: dict[str, tuple[str, dict[str, Any]]] = {
     "baseline 4000": ("baseline", {"max_steps": 4000}),
     "aru": ("aru", {}),
     "aru batch 32": ("aru", {"batch_size": 32}),
+    "baseline 8000, dropout": ("baseline", {"max_steps": 8000, "dropout": 0.1}),
+    "aru batch 32, dropout": ("aru", {"batch_size": 32, "dropout": 0.1}),
 }
 
 EARLIER = (64, 80, 96, 112)  # rows of every shop after the window; the study's windows are the 16 to 64 before the end
@@ -49,6 +51,12 @@ STUDY: dict[str, tuple[str, dict[str, Any]]] = {
     "residual": ("aru", {**_RESIDUAL, "learning_rate": 5e-3, "batch_size": 64}),
     "residual, rate .01": ("aru", {**_RESIDUAL, "learning_rate": 1e-2, "batch_size": 64}),
     "residual, rate .01, batch 32": ("aru", {**_RESIDUAL, "learning_rate": 1e-2, "batch_size": 32}),
+    "residual, rate .01, batch 32, dropout": (
+        "aru",
+        {**_RESIDUAL, "learning_rate": 1e-2, "batch_size": 32, "dropout": 0.1},
+    ),
+    "baseline 8000": ("baseline", {"max_steps": 8000}),
+    "baseline 8000, dropout": ("baseline", {"max_steps": 8000, "dropout": 0.1}),
 }
 
 
