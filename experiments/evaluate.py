@@ -33,7 +33,8 @@ class Job:
     series: int | None = None  # for a quick look: the first few series only
     steps: int | None = None  # and other numbers of steps
 
-    KEY: ClassVar[tuple[str, ...]] = KEY
+    # With its settings: where validation has chosen anew, the row is computed anew.
+    KEY: ClassVar[tuple[str, ...]] = (*KEY, "settings")
     FIELDS: ClassVar[tuple[str, ...]] = FIELDS
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -30,8 +31,12 @@ class Work(Protocol):
 
 
 def key_of(job: Work) -> Key:
-    """What makes a row the same row."""
-    return tuple(str(getattr(job, name)) for name in job.KEY)
+    """What makes a row the same row, as a result file writes it."""
+    return tuple(_text(getattr(job, name)) for name in job.KEY)
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True) if isinstance(value, dict) else str(value)
 
 
 def missing(jobs: Sequence[Work], path: Path) -> list[Work]:
@@ -114,5 +119,5 @@ def _receive(receive: Any) -> list[dict[str, Any]] | str:
 
 
 def _line(row: dict[str, Any], job: Work) -> str:
-    name = ", ".join(str(row[k]) for k in job.KEY if row[k] != "")
+    name = ", ".join(str(row[k]) for k in job.KEY if row[k] != "" and k != "settings")
     return f"{name}: " + " ".join(f"{k} {row[k]}" for k in ("nd", "rmse", "coverage90", "seconds") if k in row)

@@ -124,6 +124,14 @@ def test_rows_are_appended_once_and_failures_are_repeated(tmp_path: Path, capsys
     assert [job.seed for job in missing(jobs, out)] == [2]
 
 
+def test_another_choice_asks_for_another_row(tmp_path: Path) -> None:
+    out, job = tmp_path / "rows.csv", Job("parts", "fixed", "aru", "", 0, {"lags": [12], "dropout": 0.1})
+    row = {"dataset": "parts", "protocol": "fixed", "method": "aru", "variant": "", "seed": 0}
+    append(out, FIELDS, [{**row, "settings": '{"dropout": 0.1, "lags": [12]}'}])
+    assert missing([job], out) == []
+    assert missing([dataclasses.replace(job, options={})], out)
+
+
 def test_nothing_begins_that_cannot_end_in_time(tmp_path: Path) -> None:
     job = Job("parts", "fixed", "aru", "", 0, {"max_steps": 10_000})
     assert run_all([job], tmp_path / "rows.csv", 1, 30) == 1
