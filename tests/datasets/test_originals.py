@@ -99,6 +99,8 @@ def test_electricity(tmp_path: Path) -> None:
     assert first["y"].tolist() == [4, 8]  # begins with the hour of its first value
     assert first["ds"].tolist() == [pd.Timestamp("2014-01-01 01:00"), pd.Timestamp("2014-01-01 02:00")]
     assert second["y"].tolist() == [2, 6, 10]  # decimal commas
+    with pytest.raises(StorageError, match="holds 24 rows with a value instead of 51,894,720"):
+        load("electricity", folder)
 
 
 def test_ten_clients_out_of_the_large_file(tmp_path: Path) -> None:

@@ -148,16 +148,17 @@ def read_csv(
 
 def check(df: pd.DataFrame, about: Description, folder: Path) -> None:
     """A file that was cut short or is another one is refused, before anything is computed from it."""
+    y = df["y"].astype(np.float64)
+    check_facts(Facts(int(y.notna().sum()), df["unique_id"].nunique(), float(y.sum())), about, folder)
+
+
+def check_facts(found: Facts, about: Description, folder: Path) -> None:
+    """Compare what a file holds with what the complete one holds."""
     assert about.facts is not None
-    total = float(df["y"].astype(np.float64).sum())
-    for name, expected, found in (
-        ("rows with a value", about.facts.rows, int(df["y"].notna().sum())),
-        ("series", about.facts.series, df["unique_id"].nunique()),
-        ("as the sum of y", about.facts.total, total),
-    ):
+    for name, is_, expected in zip(("rows with a value", "series", "as the sum of y"), found, about.facts, strict=True):
         # Copies in single precision differ in the eighth digit.
-        if expected is not None and abs(found - expected) > 1e-6 * abs(expected):
+        if is_ is not None and expected is not None and abs(is_ - expected) > 1e-6 * abs(expected):
             raise StorageError(
-                f"{folder} holds {found:,.10g} {name} instead of {expected:,.10g}: the files are incomplete or not the "
+                f"{folder} holds {is_:,.10g} {name} instead of {expected:,.10g}: the files are incomplete or not the "
                 f"published ones. Download them again from {about.source}, or pass check=False for a part of them."
             )
