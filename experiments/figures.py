@@ -76,7 +76,8 @@ def mean_line(picture: Chart, part: pd.DataFrame, value: str, css: str, dots: bo
 
 def read_curves() -> pd.DataFrame:
     """All points."""
-    return pd.read_csv(RESULTS / "curves.csv", keep_default_na=False, na_values={c: [""] for c in ("nd", "rmse")})
+    numbers = ("nd", "rmse", "coverage90", "width90")
+    return pd.read_csv(RESULTS / "curves.csv", keep_default_na=False, na_values={c: [""] for c in numbers})
 
 
 def synthetic(curves: pd.DataFrame) -> None:

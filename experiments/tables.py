@@ -30,7 +30,6 @@ NAMES = {
     "nhits": "NHITS",
 }
 UNAVAILABLE = ("electricity", "traffic")
-STAND_INS = ("gefcom2012", "electricity_10", "m4_hourly")
 
 
 def read_runs(path: Path | None = None) -> pd.DataFrame:
@@ -93,6 +92,11 @@ def entry(label: str, part: pd.DataFrame, paper: pd.DataFrame) -> list[str]:
     ]
 
 
+_SHOWN = {
+    "adapt=off": "frozen at the start of the test",
+    "ensemble": "ensemble of 4",
+    "100 series": "a sample of 100 series",
+}
 _DIGITS = (("crps", 4), ("coverage90", 3), ("width90", 3), ("mase", 3))
 HEADS = ["", "paper ND", "paper RMSE", "ND", "RMSE", "CRPS", "coverage", "width", "MASE", "seeds"]
 
@@ -117,7 +121,7 @@ def protocol_table(runs: pd.DataFrame, protocol: str, datasets: Sequence[str]) -
             part = pick(runs, dataset, protocol, method)
             if len(part) or len(theirs):
                 rows.append(entry(name, part, theirs))
-            for variant, label in (("adapt=off", "frozen at the start of the test"), ("ensemble", "ensemble of 4")):
+            for variant, label in _SHOWN.items():
                 part = pick(runs, dataset, protocol, method, variant)
                 if len(part):
                     rows.append(entry(f"{name}, {label}", part, theirs[:0]))
@@ -182,34 +186,19 @@ def direct_table(runs: pd.DataFrame) -> str:
 
 
 def ablation_table(runs: pd.DataFrame) -> str:
-    """ND of what differs from the chosen configuration, relative to it."""
+    """ND of what differs from the chosen configuration, relative to it; the baseline and its variants below."""
+    entries = [("aru", variant) for variant in ["", *ABLATIONS]]
+    entries += [("baseline", variant) for variant in ("", "series_id=on", "ensemble")]
     rows = []
-    cells = [("rossmann", "fixed"), ("walmart", "fixed")]
-    for variant in ["", *ABLATIONS]:
-        row = [f"`{variant}`" if variant else "chosen on validation"]
-        for dataset, protocol in cells:
-            base = pick(runs, dataset, protocol, "aru").nd
-            part = pick(runs, dataset, protocol, "aru", variant).nd
-            row.append(mean_sd(part, 4))
-            row.append(f"{100 * (part.mean() / base.mean() - 1):+.1f} %" if variant and len(part) and len(base) else "")
-            row.append(str(len(part)) if len(part) else "")
+    for method, variant in entries:
+        row = [f"{method} `{variant}`" if variant else method]
+        for dataset in ("rossmann", "walmart"):
+            base, part = (pick(runs, dataset, "fixed", *entry).nd for entry in (("aru", ""), (method, variant)))
+            change = 100 * (part.mean() / base.mean() - 1)
+            row += [mean_sd(part, 4), f"{change:+.1f} %", str(len(part))] if len(part) else ["", "", ""]
         if any(row[1:]):
             rows.append(row)
-    for dataset, protocol in cells:
-        for method, variant in (("baseline", ""), ("baseline", "series_id=on"), ("baseline", "ensemble")):
-            part = pick(runs, dataset, protocol, method, variant).nd
-            base = pick(runs, dataset, protocol, "aru").nd
-            if len(part) and dataset == "rossmann":
-                other = pick(runs, "walmart", "fixed", method, variant).nd
-                wbase = pick(runs, "walmart", "fixed", "aru").nd
-                rows.append(
-                    [f"{method}" + (f" `{variant}`" if variant else ""),
-                     mean_sd(part, 4), f"{100 * (part.mean() / base.mean() - 1):+.1f} %", str(len(part)),
-                     mean_sd(other, 4),
-                     f"{100 * (other.mean() / wbase.mean() - 1):+.1f} %" if len(other) else "",
-                     str(len(other)) if len(other) else ""]
-                )  # fmt: skip
-    return table(["ARU with", "Rossmann ND", "", "seeds", "Walmart ND", "", "seeds"], rows)
+    return table(["", "Rossmann ND", "against ARU", "seeds", "Walmart ND", "against ARU", "seeds"], rows)
 
 
 def choice_table() -> str:
@@ -227,35 +216,27 @@ def choice_table() -> str:
 
 
 def timing_table() -> str:
-    """Seconds of updates and forecasts beside the paper's."""
+    """Updates and forecasts of all series, and the sum relative to the baseline's with the same context."""
     timing = pd.read_csv(RESULTS / "timing.csv")
+    timing["both"] = timing.forecast_seconds + timing.update_seconds
     published = pd.read_csv(PUBLISHED)
-    published = published[published.table == "time"]
+    published = published[published.table == "time"].set_index(["dataset", "method"]).seconds
     rows = []
-    for (hardware, dataset), part in timing.groupby(["hardware", "dataset"], sort=False):
-        for size in sorted(part.input_size.unique()):
-            base = part[(part.method == "baseline") & (part.input_size == size)]
-            for method in ("baseline", "aru", "snail"):
-                for _, row in part[(part.method == method) & (part.input_size == size)].iterrows():
-                    paper = published[(published.dataset == dataset) & (published.method == method)]
-                    both, base_both = row.forecast_seconds + row.update_seconds, None
-                    if len(base):
-                        base_both = float(base.forecast_seconds.iloc[0] + base.update_seconds.iloc[0])
-                    rows.append(
-                        [f"{dataset}, {hardware}", NAMES[method], str(size or DESCRIPTIONS[str(dataset)].input_size),
-                         f"{paper.seconds.iloc[0]:g}" if len(paper) and (size == 0) != (method == "snail") else "",
-                         f"{1000 * row.forecast_seconds:.1f}", f"{1000 * row.update_seconds:.1f}",
-                         f"{both / base_both:.2f}" if base_both else ""]
-                    )  # fmt: skip
-    heads = [
-        "",
-        "method",
-        "context",
-        "paper, s",
-        "forecast of all, ms",
-        "update of all, ms",
-        "both, relative to Baseline",
-    ]
+    for _, row in timing.sort_values(["hardware", "dataset", "input_size", "method"]).iterrows():
+        same = timing[(timing.hardware == row.hardware) & (timing.dataset == row.dataset)]
+        base = same[(same.input_size == row.input_size) & (same.method == "baseline")].both.mean()
+        rows.append(
+            [
+                f"{DESCRIPTIONS[row.dataset].title}, {row.hardware}",
+                NAMES[row.method],
+                str(row.input_size or DESCRIPTIONS[row.dataset].input_size),
+                f"{1000 * row.forecast_seconds:.1f}",
+                f"{1000 * row.update_seconds:.1f}",
+                f"{row.both / base:.2f}",
+                f"{published.get((row.dataset, row.method), float('nan')):g}".replace("nan", ""),
+            ]
+        )
+    heads = ["", "method", "context", "forecast, ms", "update, ms", "both / Baseline's", "paper's forecast, s"]
     return table(heads, rows)
 
 
