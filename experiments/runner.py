@@ -7,6 +7,8 @@ import json
 import multiprocessing
 import multiprocessing.connection
 import os
+import signal
+import sys
 import time
 import traceback
 from collections.abc import Sequence
@@ -69,6 +71,7 @@ def run_all(jobs: Sequence[Work], out: Path, processes: int, budget: float) -> i
     context.set_forkserver_preload(
         ["aru", "aru.training", "experiments.evaluate", "experiments.curves", "experiments.forecasts"]
     )  # imports are paid for once
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # so that the processes below end, too
     running: dict[Any, tuple[Any, Work]] = {}
     revision = commit()
     failed = 0
