@@ -186,6 +186,8 @@ their own take over ARU's (ARU-Direct, the control) or the baseline's (SNAIL, De
 
 ## Files
 
+Seconds in rows from a CPU were taken on a busy machine and mean little.
+
 {tables.sources(files)}
 """
 
