@@ -15,6 +15,7 @@ from typing import NamedTuple
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn import functional
 
 from aru.distributions import Distribution, Params
 from aru.settings import Settings
@@ -80,12 +81,12 @@ class Joint(nn.Module):
         spread = ((local.a * sn + SPREAD_PRIOR) / (sn + 1)).sqrt().clamp(0.01, 10.0)
         if not self.use_variance:
             spread = torch.zeros_like(spread)
-        spread = spread.unsqueeze(2).expand_as(m)
+        spread = spread.unsqueeze(2)  # the same for every lead
         if self.integration == "direct":
             raw = self.out_sigma(spread.log() if self.use_variance else spread).squeeze(-1)
-            return self.family.params(m @ self.mix, raw)
-        mu = self.out_mu(self.ff_mu(torch.cat([h, m], -1)))
-        raw = self.out_sigma(self.ff_sigma(torch.cat([h, spread], -1))).squeeze(-1)
+            return self.family.params(m @ self.mix, raw.expand(m.shape[:-1]))
+        mu = self.out_mu(_run(self.ff_mu, h, m))
+        raw = self.out_sigma(_run(self.ff_sigma, h, spread)).squeeze(-1)
         if self.integration == "residual":
             assert prior is not None
             prior_mu, prior_raw = prior.unbind(-1)
@@ -97,6 +98,17 @@ class Joint(nn.Module):
 
 def _two_layers(inputs: int, width: int) -> nn.Sequential:
     return nn.Sequential(nn.Linear(inputs, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU())
+
+
+def _run(layers: nn.Sequential, h: Tensor, local: Tensor) -> Tensor:
+    """layers([h, local]) without concatenating, so that what is the same for every lead is computed once."""
+    first, *rest = layers
+    assert isinstance(first, nn.Linear)
+    of_h, of_local = first.weight.split([h.shape[-1], local.shape[-1]], 1)
+    x = functional.linear(h, of_h, first.bias) + functional.linear(local, of_local)
+    for layer in rest:
+        x = layer(x)
+    return x
 
 
 def _zero(layer: nn.Linear) -> None:

@@ -32,9 +32,9 @@ class Origins(NamedTuple):
 
 
 class Features(NamedTuple):
-    """Inputs of all rows, what each origin knew, and h of the leads after it."""
+    """Inputs of the rows after origin 0, what each origin knew, and h of the leads after it."""
 
-    x: Float[Tensor, "batch time x"]
+    x: Float[Tensor, "batch ahead x"]
     origins: Origins
     h: Float[Tensor, "batch window lead dim"]
 
@@ -66,11 +66,12 @@ class Inputs(nn.Module):
         hist_width = 2 * len(schema.hist[0]) + self.hist_embeddings.width
         self.context_width = 2 + self.x_width + self.lag_width + hist_width
 
-    def inputs(self, block: Block) -> Float[Tensor, "batch time x"]:
-        """x_t: known covariates, embedded categories and calendar, static covariates."""
+    def inputs(self, block: Block, first: int = 0) -> Float[Tensor, "batch time x"]:
+        """x_t of the rows from `first` on: known covariates, embedded categories and calendar, static covariates."""
+        futr, codes = block.futr[:, first:], block.futr_cat[:, first:]
         static = torch.cat([block.static, self.static_embeddings(block.static_cat)], -1)
-        static = static.unsqueeze(1).expand(-1, block.y.shape[1], -1)
-        return torch.cat([block.futr, self.futr_embeddings(block.futr_cat), static], -1)
+        static = static.unsqueeze(1).expand(-1, futr.shape[1], -1)
+        return torch.cat([futr, self.futr_embeddings(codes), static], -1)
 
     def contexts(
         self, block: Block, x: Tensor, grid: Grid, scale: Float[Tensor, "batch window"]
@@ -121,7 +122,8 @@ class Network(Inputs):
         """Encode every origin and decode all of its leads."""
         x = self.inputs(block)
         origins = self.origins(block, x, grid)
-        return Features(x, origins, self.decode(block, x, grid, origins, self.h)[0])
+        ahead = x[:, self.input_size :]
+        return Features(ahead, origins, self.decode(block, ahead, grid, origins, self.h)[0])
 
     def origins(self, block: Block, x: Tensor, grid: Grid) -> Origins:
         """Encode the context of every origin of the grid, in parallel."""
@@ -133,8 +135,11 @@ class Network(Inputs):
     def decode(
         self, block: Block, x: Tensor, grid: Grid, origins: Origins, n: int, carry: Tensor | None = None
     ) -> tuple[Float[Tensor, "batch window lead dim"], Tensor]:
-        """h of the `n` rows after each origin, and the decoder's memory after each row (empty without an RNN)."""
-        projected = leads(self.decoder.project(x), grid, self.input_size, n)
+        """h of the `n` rows after each origin, and the decoder's memory after each row (empty without an RNN).
+
+        `x` belongs to the rows after origin 0.
+        """
+        projected = leads(self.decoder.project(x), grid, 0, n)
         lag = self.future_lags(block, grid, origins.scale, n)
         h: tuple[Tensor, Tensor] = self.decoder(origins.g.unsqueeze(2), projected, lag, carry)
         return h
