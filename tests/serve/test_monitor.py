@@ -79,7 +79,7 @@ def test_past_forecasts_are_those_of_their_time(trained: Forecaster, step: int) 
         for row, time in zip(past.itertuples(), times[history["median"].notna()], strict=True):
             expected = made[name, pd.Timestamp(time)]
             np.testing.assert_allclose([row.median, row.lo_80, row.hi_80, row.median_global], expected, rtol=1e-5)
-        score = watched.monitor.score(name)
+        score = watched.monitor.scores([name]).get(name)
         assert score is not None
         assert score.scored == len(past)
         np.testing.assert_allclose(score.error, (past["y"] - past["median"]).abs().sum())
@@ -114,11 +114,11 @@ def test_what_was_not_seen_is_not_scored(trained: Forecaster) -> None:
     watched = Watched(trained)
     watched.update(both([20]))
     watched.update(both(range(21, 21 + E + 1)))  # more than the context holds
-    assert watched.monitor.score("a") is None
+    assert watched.monitor.scores(["a"]).get("a") is None
     watched.update(both([200]))  # a gap
-    assert watched.monitor.score("a") is None
+    assert watched.monitor.scores(["a"]).get("a") is None
     watched.update(both(range(201, 201 + H)))
-    score = watched.monitor.score("a")
+    score = watched.monitor.scores(["a"]).get("a")
     assert score is not None
     assert score.scored == H
     history = watched.history("a")
@@ -131,14 +131,14 @@ def test_it_is_bounded_and_survives_the_process(trained: Forecaster, tmp_path: P
         watched.update(rows("a", [day]))
     assert len(watched.history("a")) == KEPT
     (size,) = watched.monitor._select("SELECT length(ring) FROM kept", ())
-    assert size == (KEPT * 48,)
-    score, history = watched.monitor.score("a"), watched.history("a")
+    assert size == (KEPT * 56,)
+    score, history = watched.monitor.scores(["a"]).get("a"), watched.history("a")
     watched.monitor.close()
     watched.monitor = Monitor(watched.stream._engine, tmp_path / "monitor")
-    assert watched.monitor.score("a") == score
+    assert watched.monitor.scores(["a"]).get("a") == score
     pd.testing.assert_frame_equal(watched.history("a"), history)
     watched.monitor.forget(["a"])
-    assert watched.monitor.score("a") is None
+    assert watched.monitor.scores(["a"]).get("a") is None
     watched.monitor.close()
     other = Forecaster(**BASE, random_seed=1).fit(both(range(20)))
     fresh = Monitor(other._require_fit(), tmp_path / "monitor")
@@ -180,7 +180,8 @@ def test_the_service_shows_it(serve: Serve, trained: Forecaster, tmp_path: Path)
     assert shown["forecast_missing"] is None
     expected = running.stream.predict(["a"], level=[50, 80, 95])
     np.testing.assert_allclose([r["hi_95"] for r in shown["forecast"]], expected["aru-hi-95"])
-    assert all(abs(r["median"] - r["median_global"] - r["local"]) < 1e-6 for r in shown["forecast"])
+    assert all(abs(r["mean"] - r["mean_global"] - r["local"]) < 1e-6 for r in shown["forecast"])
+    assert any(r["local"] for r in shown["forecast"])
     assert [r["y"] for r in shown["history"]][-1] == rows("a", [20 + 2 * H])["y"][0]
     assert 'aru_rolling_nd{forecast="adapted"} 0.' in running.client.get("/metrics").text
 

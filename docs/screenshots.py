@@ -1,0 +1,107 @@
+"""Make the pictures of docs/service.md: `python docs/screenshots.py`.
+
+A small model is trained on most routes of the flights from New York, a service is started with it, the autumn is sent
+to it day by day, and a headless Chromium looks at its dashboard. Takes some minutes. Needs the extras demo, serve and
+dev, and Chromium.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pandas as pd
+import torch
+from playwright.sync_api import Page, sync_playwright
+
+from aru.datasets import nyc_flights
+from aru.demo.replay import Plan, build, split
+from tests.serve.browser import LAUNCH
+
+IMAGES = Path(__file__).with_name("images")
+PLAN = Plan(pd.Timestamp("2013-08-31"), pd.Timestamp("2013-12-20"), routes=None, steps=500)
+SHOWN = pd.Timestamp("2013-12-12")  # the day of the pictures
+SERIES = "JFK-LAX"
+DESKTOP, PHONE = {"width": 1280, "height": 800}, {"width": 375, "height": 812}
+
+
+def main() -> None:
+    """Train, stream, take the pictures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--folder", type=Path, help="keep model and states here, and use those that are there")
+    folder = parser.parse_args().folder
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = folder or Path(scratch)
+        data = nyc_flights.load()
+        train, live = split(data.df, PLAN, seed=0)
+        if not (folder / "model").exists():
+            torch.set_num_threads(1)
+            build("aru", PLAN, seed=0).fit(train, static_df=data.static_df).save(folder / "model")
+        with service(folder) as url:
+            stream(url, live.merge(data.static_df, on="unique_id"))
+            photograph(url)
+
+
+@contextmanager
+def service(folder: Path) -> Iterator[str]:
+    """`aru serve` on a free port."""
+    command = [sys.executable, "-m", "aru.cli", "serve", folder / "model", "--state", folder / "state.db"]
+    process = subprocess.Popen([*command, "--port", "0", "--json"], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        yield json.loads(process.stdout.readline())["address"]
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def stream(url: str, rows: pd.DataFrame) -> None:
+    """Send day after day what departed, and in the end the covariates of the days to come."""
+    table = {"Content-Type": "text/csv"}
+    with httpx.Client(base_url=url, timeout=60, headers=table) as client:
+        for day, part in rows[rows["ds"].between(PLAN.train_end, SHOWN, inclusive="right")].groupby("ds"):
+            client.post("/v1/observations", content=part.to_csv(index=False)).raise_for_status()
+            time.sleep(0.8 if SHOWN - day < pd.Timedelta(days=60) else 0)
+        ahead = rows[rows["ds"] > SHOWN][["unique_id", "ds", *nyc_flights.FUTR_EXOG]]
+        client.post("/v1/forecasts", content=ahead.to_csv(index=False)).raise_for_status()
+
+
+def photograph(url: str) -> None:
+    """Overview and series, light and dark, wide and narrow."""
+    IMAGES.mkdir(exist_ok=True)
+    with sync_playwright() as driver, driver.chromium.launch(**LAUNCH) as browser:
+
+        def take(name: str, path: str, size: Any, scheme: Any, **more: Any) -> None:
+            page = browser.new_page(viewport=size, color_scheme=scheme, reduced_motion="reduce", **more)
+            page.goto(f"{url}/{path}")
+            page.wait_for_selector("main[aria-busy=false]")
+            settle(page)
+            page.screenshot(path=IMAGES / f"{name}.png", full_page=size is DESKTOP)
+            page.close()
+
+        for scheme in ("light", "dark"):
+            take(f"overview-{scheme}", "", DESKTOP, scheme)
+            take(f"series-{scheme}", f"#/series/{SERIES}", DESKTOP, scheme)
+        take("overview-phone", "", PHONE, "light")
+        take("series-phone", f"#/series/{SERIES}", PHONE, "dark")
+
+
+def settle(page: Page) -> None:
+    """Point at the first chart, as a reader would, to show what it tells."""
+    box = page.locator("svg.chart").first.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 0.7 * box["width"], box["y"] + 0.5 * box["height"])
+    page.wait_for_timeout(200)
+
+
+if __name__ == "__main__":
+    main()
