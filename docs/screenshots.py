@@ -1,4 +1,4 @@
-"""Make the pictures of docs/service.md: `python docs/screenshots.py`.
+"""Make the pictures of docs/service.md: `python -m docs.screenshots`.
 
 A small model is trained on most routes of the flights from New York, a service is started with it, the autumn is sent
 to it day by day, and a headless Chromium looks at its dashboard. Takes some minutes. Needs the extras demo, serve and
@@ -8,6 +8,7 @@ dev, and Chromium.
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import subprocess
 import sys
@@ -21,14 +22,16 @@ from typing import Any
 import httpx
 import pandas as pd
 import torch
+from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 
+from aru import Forecaster
 from aru.datasets import nyc_flights
-from aru.demo.replay import Plan, build, split
+from aru.demo.replay import Plan, split
 from tests.serve.browser import LAUNCH
 
 IMAGES = Path(__file__).with_name("images")
-PLAN = Plan(pd.Timestamp("2013-08-31"), pd.Timestamp("2013-12-20"), routes=None, steps=500)
+PLAN = Plan(pd.Timestamp("2013-08-31"), pd.Timestamp("2013-12-31"), routes=None, steps=400)
 SHOWN = pd.Timestamp("2013-12-12")  # the day of the pictures
 SERIES = "JFK-LAX"
 DESKTOP, PHONE = {"width": 1280, "height": 800}, {"width": 375, "height": 812}
@@ -44,11 +47,27 @@ def main() -> None:
         data = nyc_flights.load()
         train, live = split(data.df, PLAN, seed=0)
         if not (folder / "model").exists():
-            torch.set_num_threads(1)
-            build("aru", PLAN, seed=0).fit(train, static_df=data.static_df).save(folder / "model")
+            build().fit(train, static_df=data.static_df).save(folder / "model")
         with service(folder) as url:
             stream(url, live.merge(data.static_df, on="unique_id"))
             photograph(url)
+
+
+def build() -> Forecaster:
+    """A model that knows no lags: what a route's week looks like, it has to learn from the route."""
+    torch.set_num_threads(1)
+    return Forecaster(
+        h=7,
+        freq="D",
+        input_size=14,
+        futr_exog_list=nyc_flights.FUTR_EXOG,
+        hist_exog_list=nyc_flights.HIST_EXOG,
+        stat_exog_list=nyc_flights.STAT_EXOG,
+        integration="residual",
+        distribution="student-t",
+        max_steps=PLAN.steps,
+        accelerator="cpu",
+    )
 
 
 @contextmanager
@@ -85,19 +104,22 @@ def photograph(url: str) -> None:
             page.goto(f"{url}/{path}")
             page.wait_for_selector("main[aria-busy=false]")
             settle(page)
-            page.screenshot(path=IMAGES / f"{name}.png", full_page=size is DESKTOP)
+            picture = Image.open(io.BytesIO(page.screenshot(full_page=size is DESKTOP)))
+            picture.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(IMAGES / f"{name}.png", optimize=True)
             page.close()
 
         for scheme in ("light", "dark"):
             take(f"overview-{scheme}", "", DESKTOP, scheme)
             take(f"series-{scheme}", f"#/series/{SERIES}", DESKTOP, scheme)
-        take("overview-phone", "", PHONE, "light")
-        take("series-phone", f"#/series/{SERIES}", PHONE, "dark")
+        take("overview-phone", "", PHONE, "light", device_scale_factor=2)
+        take("series-phone", f"#/series/{SERIES}", PHONE, "dark", device_scale_factor=2)
 
 
 def settle(page: Page) -> None:
     """Point at the first chart, as a reader would, to show what it tells."""
-    box = page.locator("svg.chart").first.bounding_box()
+    chart = page.locator("svg.chart").first
+    chart.scroll_into_view_if_needed()
+    box = chart.bounding_box()
     assert box is not None
     page.mouse.move(box["x"] + 0.7 * box["width"], box["y"] + 0.5 * box["height"])
     page.wait_for_timeout(200)

@@ -18,6 +18,7 @@ import pytest
 
 from aru import Forecaster, Stream
 from aru.errors import ConfigError
+from aru.serve import app as pages
 from aru.serve.limits import Budget
 from aru.serve.options import Options
 from tests.shops import BASE, START, STATIC, TRAINED, H, both, rows
@@ -348,10 +349,18 @@ def test_health_and_metrics(serve: Serve, trained: Forecaster) -> None:
 
 def test_pages_load_nothing_from_elsewhere(serve: Serve, trained: Forecaster) -> None:
     running = serve(trained)
-    for path in ("/", "/docs", "/static/docs.js", "/static/page.css"):
+    files = [f"/static/{file.relative_to(pages.STATIC).as_posix()}" for file in pages.STATIC.rglob("*.*")]
+    assert len(files) > 10
+    for path in ("/", "/docs", *files):
         answer = running.client.get(path)
         assert answer.status_code == 200
-        assert "//" not in re.sub(r"^ *// .*$", "", answer.text, flags=re.MULTILINE), path
+        text = re.sub(r"(^|; |, |\{ )// .*$", "", answer.text, flags=re.MULTILINE).replace(
+            'xmlns="http://www.w3.org', ""
+        )
+        assert "//" not in re.sub(r"^ *// .*$", "", text, flags=re.MULTILINE), path
+        assert not re.search(
+            r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|<style| on\w+=|style=", text
+        )
         assert answer.headers["x-content-type-options"] == "nosniff"
         assert "default-src 'none'; script-src 'self';" in answer.headers["content-security-policy"]
     assert running.client.get("/static/../app.py").status_code == 404

@@ -28,7 +28,7 @@ export class Chart {
     new ResizeObserver(() => this.render()).observe(plot);
     this.area.addEventListener("pointermove", (event) => this.point(event));
     this.area.addEventListener("pointerdown", (event) => this.point(event));
-    this.area.addEventListener("pointerleave", () => this.cursor(null));
+    this.area.addEventListener("pointerleave", (event) => event.pointerType === "mouse" && this.cursor(null));
     this.area.addEventListener("blur", () => this.cursor(null));
     this.area.addEventListener("keydown", (event) => this.key(event));
   }
@@ -118,7 +118,7 @@ export class Chart {
     replace(this.tip, html("strong", {}, row.title), html("dl", {}, row.cells.map(([name, label, text]) => [
       html("dt", {}, html("span", { class: `swatch line ${name}` }), label), html("dd", {}, text)]).flat()));
     const beside = this.tip.offsetWidth + 14;
-    const right = x(row.x) + beside < width || x(row.x) - beside < left - 40;
+    const right = x(row.x) < (left + width) / 2;
     this.tip.style.left = `${Math.max(0, Math.min(width - this.tip.offsetWidth, right ? x(row.x) + 14 : x(row.x) - beside))}px`;
   }
 }

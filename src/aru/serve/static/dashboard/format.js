@@ -23,10 +23,11 @@ export const fixed = (value, places) => FIXED[Math.max(0, Math.min(6, places))].
 export const percent = (value, places = 1) => (missing(value) ? NONE : `${FIXED[places].format(100 * value)} %`);
 export const times = (value) => (missing(value) ? NONE : `${(value < 10 ? FIXED[2] : FIXED[0]).format(value)}×`);
 
-/** Numbers with the decimals that matter beside values as large as these. */
-export function beside(values) {
-  const most = Math.max(...values.map(Math.abs).filter((value) => value > 0 && Number.isFinite(value)), 1e-6);
-  return (value) => (missing(value) ? NONE : fixed(value, 3 - Math.floor(Math.log10(most))));
+/** Numbers with the decimals that matter beside values as large as these, or with some more. */
+export function beside(values, more = 0) {
+  const most = Math.max(...values.filter((value) => !missing(value)).map(Math.abs), 1e-6);
+  const places = values.every((value) => missing(value) || Number.isInteger(value)) ? 0 : 2 - Math.floor(Math.log10(most));
+  return (value) => (missing(value) ? NONE : most < 1e6 ? fixed(value, Math.max(0, places) + more) : number(value));
 }
 
 /** A change with its sign. */

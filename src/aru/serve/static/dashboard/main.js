@@ -51,7 +51,7 @@ async function refresh() {
     if (error instanceof api.Unauthorised) return askForToken();
     if (error instanceof api.Unknown) {
       built = false;
-      replace(main, empty("This series is not known", error.message, html("a", { href: "#/" }, "← All series")));
+      replace(main, empty("This series is not known", `“${shown.id}” has not begun, or was forgotten.`, html("a", { href: "#/" }, "← All series")));
     } else {
       failures += 1;
       if (!built) replace(main, empty("Nothing to show yet", "The page tries again by itself."));

@@ -7,7 +7,7 @@ import { link } from "./parts.js";
 
 const MOST = 12, PATIENCE = 150;
 const field = byId("search"), found = byId("found");
-let asked = null, timer = 0, chosen = -1, options = [];
+let asked = null, timer = 0, chosen = -1, options = [], rows = [], shown = null; // shown: the query of these rows
 
 function close() {
   clearTimeout(timer);
@@ -15,8 +15,7 @@ function close() {
   found.hidden = true;
   field.setAttribute("aria-expanded", "false");
   field.removeAttribute("aria-activedescendant");
-  options = [];
-  chosen = -1;
+  [options, rows, shown, chosen] = [[], [], null, -1];
 }
 
 function choose(index) {
@@ -41,18 +40,20 @@ function marked(name, query) {
 }
 
 async function look() {
+  clearTimeout(timer);
   asked?.abort();
   asked = new AbortController();
   const query = field.value.trim();
-  let note = null, rows = [], more = false;
+  let note = null, next = [], more = false;
   try {
     const page = await api.list({ query, limit: MOST }, asked.signal);
-    [rows, more] = [page.series, page.next_cursor !== null];
-    if (!rows.length) note = query ? `No series contains “${query}”.` : "There are no series yet.";
+    [next, more] = [page.series, page.next_cursor !== null];
+    if (!next.length) note = query ? `No series contains “${query}”.` : "There are no series yet.";
   } catch (error) {
     if (error.name === "AbortError") return;
     note = error instanceof api.Unauthorised ? "The token is missing." : error.message;
   }
+  [rows, shown] = [next, query];
   options = rows.map((row, i) => html("li", { id: `option-${i}`, role: "option", "aria-selected": "false",
     onpointerdown: (event) => { event.preventDefault(); open(row.unique_id); } },
   html("span", {}, marked(String(row.unique_id), query)), html("small", {}, when(row.ds))));
@@ -61,6 +62,11 @@ async function look() {
   found.hidden = false;
   field.setAttribute("aria-expanded", "true");
   choose(rows.length && query ? 0 : -1);
+}
+
+async function enter() {
+  if (shown !== field.value.trim()) await look(); // the answer is not there yet
+  if (chosen >= 0) open(rows[chosen].unique_id);
 }
 
 field.addEventListener("focus", look);
@@ -74,9 +80,8 @@ field.addEventListener("keydown", (event) => {
   if (event.key === "Escape") {
     field.value = "";
     field.blur();
-  } else if (event.key === "Enter") {
-    if (chosen >= 0) options[chosen].dispatchEvent(new PointerEvent("pointerdown", { cancelable: true }));
-  } else if (event.key === "ArrowDown" && count) choose((chosen + 1) % count);
+  } else if (event.key === "Enter") enter();
+  else if (event.key === "ArrowDown" && count) choose((chosen + 1) % count);
   else if (event.key === "ArrowUp" && count) choose((chosen - 1 + count) % count);
   else return;
   event.preventDefault();

@@ -47,10 +47,13 @@ export class Series {
     const recent = Math.max(RECENT, 6 * model.h);
     const history = this.all ? data.history : data.history.slice(-recent);
     this.showExtent(recent, data);
+    const values = [...data.history, ...(forecast ?? [])].flatMap((row) => [row.y, row.median, row.hi_80, row.hi_95]);
+    this.exact = beside([data.y, ...values]);
+    this.finer = beside([data.y, ...values], 1);
     this.about.textContent = `Latest row ${weekday(data.ds)}, ${whole(data.observations)} observations, ${model.name}, ${model.h} steps ahead`;
     const size = data.effective_sample_size;
     replace(this.tiles,
-      tile("Latest value", number(data.y), when(data.ds)),
+      tile("Latest value", this.exact(data.y), when(data.ds)),
       tile("Error, adapted", percent(accuracy?.nd), `global forecast ${percent(accuracy?.nd_global)}`),
       tile("By adapting", gain(accuracy), "change of the error"),
       tile("In 80 % interval", percent(accuracy?.coverage_80), accuracy ? `of ${whole(accuracy.observations)} observations` : "not scored yet"),
@@ -87,11 +90,11 @@ export class Series {
       ].filter((layer) => layer.points.length),
       rows: [
         ...history.map((row) => ({ x: moment(row.ds), title: weekday(row.ds), cells: [
-          ["observed", "Observed", number(row.y)], ["adapted", "Adapted", number(row.median)],
-          ["past80", "80 %", interval(row, 80)], ["global", "Global", number(row.median_global)]] })),
+          ["observed", "Observed", this.exact(row.y)], ["adapted", "Adapted", this.exact(row.median)],
+          ["past80", "80 %", this.interval(row, 80)], ["global", "Global", this.exact(row.median_global)]] })),
         ...(forecast ?? []).map((row) => ({ x: moment(row.ds), title: weekday(row.ds), cells: [
-          ["adapted", "Adapted", number(row.median)], ["global", "Global", number(row.median_global)],
-          ...LEVELS.toReversed().map((level) => [`fan${level}`, `${level} %`, interval(row, level)])] })),
+          ["adapted", "Adapted", this.exact(row.median)], ["global", "Global", this.exact(row.median_global)],
+          ...LEVELS.toReversed().map((level) => [`fan${level}`, `${level} %`, this.interval(row, level)])] })),
       ],
     });
     replace(this.missing,
@@ -103,7 +106,6 @@ export class Series {
     const past = history.map((row) => [moment(row.ds), row.local]);
     const next = forecast.map((row) => [moment(row.ds), row.local]);
     const rows = [...past, ...next];
-    const exact = beside([...history.map((row) => row.y), ...forecast.map((row) => row.mean)]);
     const words = new Map([...history, ...forecast].map((row) => [moment(row.ds), weekday(row.ds)]));
     const known = rows.some(([, value]) => value !== null);
     this.local.node.hidden = !known;
@@ -115,8 +117,12 @@ export class Series {
       now: forecast.length && history.length ? (past[past.length - 1][0] + next[0][0]) / 2 : undefined,
       layers: [{ kind: "bars", name: "past", label: "Past forecasts", points: past }, { kind: "bars", name: "adapted", label: "Forecast now", points: next }]
         .filter((layer) => layer.points.length),
-      rows: rows.map(([x, value]) => ({ x, title: words.get(x), cells: [["adapted", "Local model", signed(value, exact)]] })),
+      rows: rows.map(([x, value]) => ({ x, title: words.get(x), cells: [["adapted", "Local model", signed(value, this.finer)]] })),
     });
+  }
+
+  interval(row, level) {
+    return row[`lo_${level}`] === null ? "–" : `${this.exact(row[`lo_${level}`])} to ${this.exact(row[`hi_${level}`])}`;
   }
 
   showMemory({ effective_sample_size: sizes, aging_factors: factors }) {
@@ -133,16 +139,13 @@ export class Series {
 
   showFuture(forecast) {
     if (!forecast) return replace(this.future, empty("No forecast", "See above for what it needs."));
-    const exact = beside(forecast.map((row) => row.mean));
     replace(this.future, table("Forecast of the next steps", [
       { text: "Time", class: "name" }, { text: "Median" }, { text: "50 %", class: "roomy" }, { text: "80 %" }, { text: "95 %", class: "roomy" },
       { text: "Global", class: "roomy" }, { text: "Local" }],
-    forecast.map((row) => [weekday(row.ds), html("b", {}, number(row.median)), interval(row, 50), interval(row, 80), interval(row, 95),
-      number(row.median_global), signed(row.local, exact)])));
+    forecast.map((row) => [weekday(row.ds), html("b", {}, this.exact(row.median)), this.interval(row, 50), this.interval(row, 80), this.interval(row, 95),
+      this.exact(row.median_global), signed(row.local, this.finer)])));
   }
 }
-
-const interval = (row, level) => (row[`lo_${level}`] === null ? "–" : `${number(row[`lo_${level}`])} to ${number(row[`hi_${level}`])}`);
 
 /** How large the local contribution is, against the forecast. */
 function share(forecast) {
