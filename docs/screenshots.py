@@ -105,7 +105,8 @@ def photograph(url: str) -> None:
             page.wait_for_selector("main[aria-busy=false]")
             settle(page)
             picture = Image.open(io.BytesIO(page.screenshot(full_page=size is DESKTOP)))
-            picture.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(IMAGES / f"{name}.png", optimize=True)
+            few = picture.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+            few.save(IMAGES / f"{name}.png", optimize=True)
             page.close()
 
         for scheme in ("light", "dark"):

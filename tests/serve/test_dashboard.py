@@ -252,6 +252,8 @@ def test_the_token_is_asked_for_and_kept_in_the_tab(serve: Serve, trained: Forec
     page.locator("[data-figure=Series]").wait_for()
     assert page.locator("dialog").is_hidden()
     assert "0123456789abcdef" not in page.content()
+    page.set_viewport_size(PHONE)
+    assert not scrolls_sideways(page)
     assert page.evaluate("[localStorage.length, document.cookie]") == [0, ""]
     page.get_by_role("button", name="Forget token").click()
     page.get_by_role("dialog").wait_for()
