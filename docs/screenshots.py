@@ -23,7 +23,7 @@ import httpx
 import pandas as pd
 import torch
 from PIL import Image
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import sync_playwright
 
 from aru import Forecaster
 from aru.datasets import nyc_flights
@@ -40,15 +40,14 @@ DESKTOP, PHONE = {"width": 1280, "height": 800}, {"width": 375, "height": 812}
 def main() -> None:
     """Train, stream, take the pictures."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--folder", type=Path, help="keep model and states here, and use those that are there")
-    folder = parser.parse_args().folder
+    parser.add_argument("--folder", type=Path, help="keep the model here, and use the one that is there")
     with tempfile.TemporaryDirectory() as scratch:
-        folder = folder or Path(scratch)
+        model = (parser.parse_args().folder or Path(scratch)) / "model"
         data = nyc_flights.load()
         train, live = split(data.df, PLAN, seed=0)
-        if not (folder / "model").exists():
-            build().fit(train, static_df=data.static_df).save(folder / "model")
-        with service(folder) as url:
+        if not model.exists():
+            build().fit(train, static_df=data.static_df).save(model)
+        with service(model, Path(scratch) / "state.db") as url:
             stream(url, live.merge(data.static_df, on="unique_id"))
             photograph(url)
 
@@ -71,10 +70,10 @@ def build() -> Forecaster:
 
 
 @contextmanager
-def service(folder: Path) -> Iterator[str]:
+def service(model: Path, state: Path) -> Iterator[str]:
     """`aru serve` on a free port."""
-    command = [sys.executable, "-m", "aru.cli", "serve", folder / "model", "--state", folder / "state.db"]
-    process = subprocess.Popen([*command, "--port", "0", "--json"], stdout=subprocess.PIPE, text=True)
+    command = [sys.executable, "-m", "aru.cli", "serve", model, "--state", state, "--port", "0", "--json"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
         yield json.loads(process.stdout.readline())["address"]
@@ -103,7 +102,13 @@ def photograph(url: str) -> None:
             page = browser.new_page(viewport=size, color_scheme=scheme, reduced_motion="reduce", **more)
             page.goto(f"{url}/{path}")
             page.wait_for_selector("main[aria-busy=false]")
-            settle(page)
+            chart = page.locator("svg.chart").first
+            chart.scroll_into_view_if_needed()
+            if size is DESKTOP:  # point at the chart, as a reader would
+                box = chart.bounding_box()
+                assert box is not None
+                page.mouse.move(box["x"] + 0.7 * box["width"], box["y"] + 0.5 * box["height"])
+                page.locator(".tip").first.wait_for()
             picture = Image.open(io.BytesIO(page.screenshot(full_page=size is DESKTOP)))
             few = picture.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
             few.save(IMAGES / f"{name}.png", optimize=True)
@@ -114,16 +119,6 @@ def photograph(url: str) -> None:
             take(f"series-{scheme}", f"#/series/{SERIES}", DESKTOP, scheme)
         take("overview-phone", "", PHONE, "light", device_scale_factor=2)
         take("series-phone", f"#/series/{SERIES}", PHONE, "dark", device_scale_factor=2)
-
-
-def settle(page: Page) -> None:
-    """Point at the first chart, as a reader would, to show what it tells."""
-    chart = page.locator("svg.chart").first
-    chart.scroll_into_view_if_needed()
-    box = chart.bounding_box()
-    assert box is not None
-    page.mouse.move(box["x"] + 0.7 * box["width"], box["y"] + 0.5 * box["height"])
-    page.wait_for_timeout(200)
 
 
 if __name__ == "__main__":
