@@ -53,7 +53,7 @@ def main() -> None:
 
 
 def build() -> Forecaster:
-    """A model that knows no lags: what a route's week looks like, it has to learn from the route."""
+    """A model that knows no lags, so that much is left to the local fit: to show the page, not how well ARU does."""
     torch.set_num_threads(1)
     return Forecaster(
         h=7,
