@@ -26,6 +26,7 @@ from aru.errors import (
     InputError,
     LateError,
     StorageError,
+    UnknownSeriesError,
     ValueRangeError,
 )
 from aru.state import leaves

@@ -26,7 +26,7 @@ AT_ONCE = 2**14  # series whose states are decoded at a time
 
 
 class _Latest(NamedTuple):
-    """The records that the latest update wrote, at hand for what follows it, and the version of the store since then."""
+    """The records that the latest update wrote, at hand for what follows it, and the store's version since then."""
 
     version: int
     ids: pd.Index[Any]

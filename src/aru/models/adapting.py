@@ -110,9 +110,8 @@ class AdaptingModel(Model):
         targets = net.targets(block, grid, origins.scale, S)
         steps = (rest[:, None] - S * torch.arange(windows, device=rest.device)).clamp(0, S)
         last = rest // S
-        local = self.learn_windows(
-            state.local, Decoded(h, ahead, grid, targets, origins.scale.unsqueeze(-1)), steps, last
-        )
+        rows = Decoded(h, ahead, grid, targets, origins.scale.unsqueeze(-1))
+        local = self.learn_windows(state.local, rows, steps, last)
         carry = state.carry
         if net.decoder.rnn is not None:
             inside = rest % S
