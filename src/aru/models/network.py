@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from aru.distributions import transform
 from aru.encoders import Embeddings, Encoder
+from aru.models.linear import Linear, affine
 from aru.schema import Schema
 from aru.settings import Settings
 from aru.windows import Block, Grid, Scaling, contexts, leads, scales
@@ -156,10 +157,10 @@ class Decoder(nn.Module):
         self.widths = (first, second)
         self.from_x = nn.Parameter(torch.empty(x_width, first + second))
         self.from_lag = nn.Parameter(torch.empty(lag_width, first + second))
-        self.from_g = nn.Linear(units, first)
+        self.from_g = Linear(units, first)
         self.rnn = nn.GRU(first, first, batch_first=True) if rnn else None
-        self.layer2 = nn.Linear(first, second)
-        self.layer3 = nn.Linear(second, third)
+        self.layer2 = Linear(first, second)
+        self.layer3 = Linear(second, third)
         self.dropout = nn.Dropout(dropout)
         self._initialise(x_width + lag_width + units, x_width + lag_width + first)
 
@@ -176,12 +177,12 @@ class Decoder(nn.Module):
 
     def project(self, x: Tensor) -> Tensor:
         """The part of the first two layers that depends on x alone: once per row, whatever the number of windows."""
-        return x @ self.from_x
+        return affine(x, self.from_x.T)
 
     def forward(self, g: Tensor, projected: Tensor, lag: Tensor, carry: Tensor | None) -> tuple[Tensor, Tensor]:
         """g (batch, window, 1 or lead, units), rows and lags (batch, window, lead, .) -> h and the RNN's memory."""
         if lag.shape[-1]:
-            projected = projected + lag @ self.from_lag
+            projected = projected + affine(lag, self.from_lag.T)
         in1, in2 = projected.split(self.widths, -1)
         a1 = torch.relu(in1 + self.from_g(g))
         memory = a1[..., :0]
