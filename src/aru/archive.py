@@ -64,9 +64,12 @@ def forget(store: Store, ids: Iterable[Any] | str | int) -> int:
 
 def as_keys(ids: Iterable[Any] | str | int) -> list[Key]:
     """Ids as stores know them."""
-    items = [ids] if isinstance(ids, (str, int, np.generic)) else list(ids)
-    keys = [i.item() if isinstance(i, np.generic) else i for i in items]
-    odd = [key for key in keys if not isinstance(key, (str, int))]
+    items = [ids] if isinstance(ids, (str, int, np.generic)) else ids
+    if isinstance(items, (np.ndarray, pd.Index, pd.Series)):
+        keys = items.tolist()
+    else:
+        keys = [i.item() if isinstance(i, np.generic) else i for i in items]
+    odd = [] if set(map(type, keys)) <= {str, int} else [key for key in keys if not isinstance(key, (str, int))]
     if odd:
         raise InputError(f"These are no names of series: {listing(odd)}. Give strings or integers.")
     return keys

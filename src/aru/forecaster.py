@@ -219,9 +219,9 @@ class Forecaster:
         `futr_df` holds the known-future covariates of these steps; without a frequency also their timestamps.
         """
         engine = self._require_fit()
-        index = self._index(ids)
-        state = take(self._state, torch.from_numpy(index).to(engine.device))
         futr = read_futr(engine, self._freq, futr_df)
+        index = self._index(ids)
+        state = records.select(Record(self._state), index).now
         columns = predict_next(engine, self._freq, self._ids[index], state, futr, level)
         return future_style(self._style, futr_df).build(columns)
 
@@ -391,8 +391,12 @@ class Forecaster:
         if update.record is None:
             return
         state, known = update.record.now, len(update.ids) - len(update.new_ids)
+        old = update.ids[:known]
+        if old.equals(self._ids):  # every series, in order
+            self._state, self._ids = state, update.ids
+            return
         here = torch.arange(len(state.last), device=state.last.device)
-        index = torch.from_numpy(self._ids.get_indexer(update.ids[:known])).to(here.device)
+        index = torch.from_numpy(self._ids.get_indexer(old)).to(here.device)
         merged = put(self._state, index, take(state, here[:known]))
         if len(update.new_ids):
             merged = concat([merged, take(state, here[known:])])

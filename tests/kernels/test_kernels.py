@@ -52,7 +52,7 @@ def test_only_the_systems_that_have_no_answer_fail(device: str) -> None:
     sxx[64, 0, 4, 4] = float("nan")
     sxy[65, 2, 0] = float("inf")
     theta, failed = kernels.solve(sxx, sxy, RIDGE.to(device))
-    plain, failed_plain = kernels.solve_plain(sxx, sxy, RIDGE.to(device))
+    _, failed_plain = kernels.solve_plain(sxx, sxy, RIDGE.to(device))
     assert {tuple(i) for i in failed.nonzero().tolist()} == {(3, 1), (64, 0), (65, 2)}
     assert torch.equal(failed, failed_plain)
     assert (theta[failed] == 0).all()

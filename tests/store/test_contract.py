@@ -160,6 +160,24 @@ def test_writers_take_turns(open_store: Open) -> None:
     assert read(store, "a") == [b"160"]
 
 
+def test_every_change_adds_one_to_the_version(open_store: Open) -> None:
+    store = open_store()
+
+    def version() -> int | None:
+        with store.reading() as view:
+            return view.version()
+
+    start = version()
+    assert start is not None
+    fill(store, a=b"1")
+    with store.writing() as change:
+        assert change.version() == start + 1
+        change.delete(["a"])
+    with pytest.raises(RuntimeError, match="broken off"), store.writing():
+        raise RuntimeError("broken off")
+    assert version() == start + 2
+
+
 def in_thread(work: Callable[[], Any]) -> Any:
     results: list[Any] = []
     thread = threading.Thread(target=lambda: results.append(work()))

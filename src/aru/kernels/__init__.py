@@ -1,13 +1,12 @@
 """Many small problems at once, where a general library call per matrix costs more than the arithmetic.
 
-Each function has a plain torch form, which says what it computes; a compiled one takes its place where there is one:
-Numba on the CPU, Triton on CUDA devices.
+Each function has a plain torch form, which says what it computes. On the CPU a compiled one takes its place; on CUDA
+devices torch's batched routines are hard to beat (docs/log.md).
 """
 
 from __future__ import annotations
 
 import functools
-import importlib.util
 from types import ModuleType
 
 import torch
@@ -23,8 +22,6 @@ def solve(
         return torch.zeros_like(sxy), torch.zeros(sxy.shape[:-1], dtype=torch.bool, device=sxy.device)
     if sxx.device.type == "cpu" and sxx.dtype == torch.float64:
         return _cpu().solve(sxx, sxy, ridge)  # type: ignore[no-any-return]
-    if sxx.is_cuda and sxx.dtype == torch.float64 and _has_triton():
-        return _cuda().solve(sxx, sxy, ridge)  # type: ignore[no-any-return]
     return solve_plain(sxx, sxy, ridge)
 
 
@@ -90,15 +87,3 @@ def _cpu() -> ModuleType:
     from aru.kernels import compiled
 
     return compiled
-
-
-@functools.cache
-def _cuda() -> ModuleType:
-    from aru.kernels import cuda
-
-    return cuda
-
-
-@functools.cache
-def _has_triton() -> bool:
-    return importlib.util.find_spec("triton") is not None

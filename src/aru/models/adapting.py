@@ -32,7 +32,7 @@ class Decoded(NamedTuple):
     """Rows of consecutive windows, ready to be learned from."""
 
     h: Float[Tensor, "batch window row dim"]
-    x: Tensor  # inputs of all rows of the block
+    x: Tensor  # inputs of the rows after origin 0
     grid: Grid
     targets: Targets
     scale: Float[Tensor, "batch window 1"]
@@ -89,7 +89,7 @@ class AdaptingModel(Model):
     def _finish_window(self, state: AdaptingState, block: Block, position: Tensor, steps: Tensor) -> AdaptingState:
         """Learn from rows that follow the origin in the state, `position` rows after it."""
         net, n, grid = self.network, int(steps.max()), Grid(0, 1, 1)
-        x = net.inputs(block)
+        x = net.inputs(block, net.input_size)
         begun = block.count > 0
         origins = Origins(state.g.unsqueeze(1), state.scale.unsqueeze(1), begun.unsqueeze(1))
         carry = state.carry if net.decoder.rnn is not None else None
@@ -106,11 +106,13 @@ class AdaptingModel(Model):
         grid = Grid(0, S, windows)
         x = net.inputs(block)
         origins = net.origins(block, x, grid)
-        h, memory = net.decode(block, x, grid, origins, S)
+        ahead = x[:, net.input_size :]
+        h, memory = net.decode(block, ahead, grid, origins, S)
         targets = net.targets(block, grid, origins.scale, S)
         steps = (rest[:, None] - S * torch.arange(windows, device=rest.device)).clamp(0, S)
         last = rest // S
-        local = self.learn_windows(state.local, Decoded(h, x, grid, targets, origins.scale.unsqueeze(-1)), steps, last)
+        rows = Decoded(h, ahead, grid, targets, origins.scale.unsqueeze(-1))
+        local = self.learn_windows(state.local, rows, steps, last)
         carry = state.carry
         if net.decoder.rnn is not None:
             inside = rest % S
