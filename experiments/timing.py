@@ -51,8 +51,10 @@ class Timing:
             warnings.simplefilter("ignore")
             h = settings["h"]
             recent = task.train.groupby("unique_id").tail(settings["input_size"] + 4 * h)
+            recent = recent[recent.groupby("unique_id").y.transform("count") > 0]
             f = train(settings, self.method, self.seed, recent, task.static)
             ahead = task.df[task.df.groupby("unique_id").cumcount(ascending=False) < h]
+            ahead = ahead[ahead.unique_id.isin(recent.unique_id.unique())]
             futr = ahead.drop(columns="y")
             engine, state, ids = f._engine, f._state, f._ids
 
