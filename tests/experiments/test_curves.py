@@ -30,6 +30,7 @@ def panel(n: int = 10, rows: int = 160) -> Dataset:
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(curves.DATASETS, "rossmann", panel)
     monkeypatch.setattr(curves, "chosen", lambda dataset, method: {})
+    monkeypatch.setattr(curves, "OBSERVED", (0, 3, 50))
 
 
 def test_a_break_changes_nothing_before_it() -> None:
