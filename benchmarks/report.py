@@ -41,7 +41,9 @@ def inference() -> str:
         cells = [f"{by.us_per_series[m]:.1f} ({by.ratio[m]:.2f})" for m in ("baseline", "aru", "snail")]
         rows.append((f"{series:,}", work, *cells))
     threads = f"{runs.threads.iloc[0]} threads; "
-    return f"{table(['series', '', 'baseline', 'aru', 'snail'], rows)}\n\n{threads}{source('inference.csv', runs.iloc[0])}"
+    return (
+        f"{table(['series', '', 'baseline', 'aru', 'snail'], rows)}\n\n{threads}{source('inference.csv', runs.iloc[0])}"
+    )
 
 
 def stream() -> str:
