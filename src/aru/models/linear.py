@@ -6,7 +6,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-
 WORTHWHILE = 2**13  # numbers: below, time goes into calls
 
 
