@@ -18,13 +18,12 @@ import csv
 import datetime
 import itertools
 import multiprocessing
-import os
-import platform
-import subprocess
 import time
 import warnings
 from pathlib import Path
 from typing import Any
+
+from experiments.provenance import commit, hardware
 
 FIELDS = [
     "dataset", "split", "method", "variant", "seed", "steps", "windows", "nd", "rmse", "coverage90", "width90",
@@ -108,21 +107,6 @@ def run(dataset: str, split: str, variant: str, method: str, settings: dict[str,
         "hardware": hardware(),
         "date": datetime.date.today().isoformat(),
     }
-
-
-def commit() -> str:
-    """The commit of the working tree, or ARU_COMMIT where there is no repository."""
-    if "ARU_COMMIT" in os.environ:
-        return os.environ["ARU_COMMIT"]
-    done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-    return done.stdout.strip() or "unknown"
-
-
-def hardware() -> str:
-    """What the run used."""
-    import torch
-
-    return torch.cuda.get_device_name(0) if torch.cuda.is_available() else f"{platform.machine()} CPU"
 
 
 def main() -> None:

@@ -70,6 +70,7 @@ class Forecaster:
         hist_exog_list: Columns known only up to the present.
         stat_exog_list: Columns of `static_df`.
         lags: Past values of y as inputs, none shorter than h; "auto": whole seasons by frequency.
+        season: Rows of a season: each lead reads the latest known value of its own phase, too, however long h is.
         encoder: "lstm", "gru", "sru" (statistical recurrent unit) or "fru" (Fourier recurrent unit).
         encoder_layers: Layers of the encoder.
         decoder_rnn: Put an RNN over the leads into the decoder.
@@ -118,6 +119,7 @@ class Forecaster:
         hist_exog_list: Sequence[str] | None = None,
         stat_exog_list: Sequence[str] | None = None,
         lags: Sequence[int] | Literal["auto"] | None = None,
+        season: int | None = None,
         encoder: str = "lstm",
         encoder_layers: int = 1,
         decoder_rnn: bool = False,

@@ -199,8 +199,10 @@ def _check_target(panel: Panel, settings: Settings, known: Bools) -> None:
 
 
 def context_length(settings: Settings, freq: Frequency) -> int:
-    """`input_size`, or the horizon, or a season that is not much longer than the horizon."""
+    """`input_size`, or the horizon, or a season that is not much longer than the horizon, or what `season` needs."""
     seasons = [season for season in freq.seasons() if season <= 4 * settings.h]
+    if settings.season:
+        seasons.append(settings.season + settings.window_stride)
     return settings.input_size or max([settings.h, *seasons])
 
 

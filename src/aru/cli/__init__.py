@@ -1,4 +1,4 @@
-"""The command line: `aru fit | predict | update | backtest | serve | demo | models | state`.
+"""The command line: `aru fit | predict | update | backtest | serve | demo | models | datasets | state`.
 
 Bad input ends a command with exit code 2 and one line on stderr. Nothing imports torch or pandas before a
 command needs them, so that help appears at once.
@@ -28,6 +28,7 @@ for command, example in (
     (serving.serve, "aru serve model --state state.db"),
     (commands.demo, "aru demo --output aru-demo"),
     (commands.models, "aru models --json"),
+    (commands.datasets, "aru datasets --data-dir data"),
 ):
     app.command(epilog=f"Example: {example}")(command)
 app.add_typer(state.app)

@@ -13,7 +13,7 @@ import math
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from aru.distributions import transform
@@ -115,9 +115,9 @@ class Network(Inputs):
         self.encoder = Encoder(
             settings.encoder, self.context_width, size.rnn, settings.encoder_layers, settings.dropout
         )
-        self.decoder = Decoder(
-            self.x_width, self.lag_width, size.rnn, size.hidden, settings.dropout, settings.decoder_rnn
-        )
+        self.season = settings.season
+        lag_width = self.lag_width + (2 if self.season else 0)
+        self.decoder = Decoder(self.x_width, lag_width, size.rnn, size.hidden, settings.dropout, settings.decoder_rnn)
 
     def run(self, block: Block, grid: Grid) -> Features:
         """Encode every origin and decode all of its leads."""
@@ -134,16 +134,40 @@ class Network(Inputs):
         return Origins(g.unflatten(0, context.shape[:2]), scale, begun)
 
     def decode(
-        self, block: Block, x: Tensor, grid: Grid, origins: Origins, n: int, carry: Tensor | None = None
+        self,
+        block: Block,
+        x: Tensor,
+        grid: Grid,
+        origins: Origins,
+        n: int,
+        carry: Tensor | None = None,
+        passed: Int[Tensor, " batch"] | None = None,
     ) -> tuple[Float[Tensor, "batch window lead dim"], Tensor]:
-        """h of the `n` rows after each origin, and the decoder's memory after each row (empty without an RNN).
+        """h of the `n` rows after each point of the grid, and the decoder's memory after each row, if it has an RNN.
 
-        `x` belongs to the rows after origin 0.
+        `x` belongs to the rows after the first of these points. The origins lie `passed` rows before the points; by
+        default they are the points themselves.
         """
         projected = leads(self.decoder.project(x), grid, 0, n)
         lag = self.future_lags(block, grid, origins.scale, n)
+        if self.season:
+            lag = torch.cat([lag, self._last_season(block, grid, origins.scale, n, passed)], -1)
         h: tuple[Tensor, Tensor] = self.decoder(origins.g.unsqueeze(2), projected, lag, carry)
         return h
+
+    def _last_season(
+        self, block: Block, grid: Grid, scale: Tensor, n: int, passed: Tensor | None
+    ) -> Float[Tensor, "batch window lead 2"]:
+        """For leads passed + 1, passed + 2, ...: the latest value up to the origin that lies whole seasons before."""
+        assert self.season is not None
+        E = self.input_size
+        passed = torch.zeros_like(block.count, dtype=torch.long) if passed is None else passed
+        lead = passed[:, None] + torch.arange(1, n + 1, device=passed.device)
+        seasons = -(-lead // self.season)
+        row = E - 1 + lead - passed[:, None] - seasons * self.season  # of the context
+        row = row.unsqueeze(1).expand(-1, grid.count, -1)
+        y, observed = (contexts(v, grid, E).gather(2, row) for v in (block.y, block.observed))
+        return self._scaled(y, observed, scale.unsqueeze(-1))
 
 
 class Decoder(nn.Module):
