@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from aru import Forecaster
-from tests.shops import BASE, TRAINED, both
+from tests.shops import BASE, COVARIATES, STATIC, TRAINED, both
 
 ROOT = Path(__file__).resolve().parents[2]
 ADDRESS = "127.0.0.1"
@@ -76,3 +76,8 @@ def saved(trained: Forecaster, tmp_path_factory: pytest.TempPathFactory) -> Path
     path = tmp_path_factory.mktemp("spark") / "model"
     trained.save(path)
     return path
+
+
+@pytest.fixture(scope="session")
+def rich() -> Forecaster:
+    return Forecaster(**BASE, **COVARIATES).fit(both(range(TRAINED)), STATIC)

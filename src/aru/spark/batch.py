@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 from pyspark.sql import DataFrame
 
-from aru.errors import TooLittleDataError
+from aru.errors import InputError, TooLittleDataError
 from aru.forecaster import Forecaster
 from aru.ingest import read_futr
 from aru.spark import frames, shipping
@@ -82,17 +82,26 @@ def backtest_batch(
     output = frames.backtest_schema(forecaster, level)
     name = shipping.ship(df.sparkSession, forecaster)
 
-    def work(rows: pd.DataFrame) -> pd.DataFrame:
-        if rows["fault"].notna().any():
-            raise ValueError(f"df has rows that cannot be used: {rows['fault'].iloc[0]}. Correct or drop them.")
-        received, static = shipping.received(name), rows.drop_duplicates("unique_id", keep="last")
-        try:
-            found: pd.DataFrame = received.cross_validation(rows, n_windows, step_size, level, adapt, static)
-        except TooLittleDataError:  # no series of this shard is long enough
-            return pd.DataFrame({column: [] for column in output.names})
-        return found
+    options = _Backtest(n_windows, step_size, level, adapt)
+    return rows.groupBy("shard").applyInPandas(lambda part: _backtest(name, part, options, output.names), output)
 
-    return rows.groupBy("shard").applyInPandas(work, output)
+
+class _Backtest(NamedTuple):
+    n_windows: int
+    step_size: int | None
+    level: Sequence[float] | None
+    adapt: bool
+
+
+def _backtest(name: str, rows: pd.DataFrame, options: _Backtest, columns: Sequence[str]) -> pd.DataFrame:
+    if rows["fault"].notna().any():
+        raise InputError(f"df has rows that cannot be used: {rows['fault'].iloc[0]}. Correct or drop them.")
+    static = rows.drop_duplicates("unique_id", keep="last")
+    try:
+        found: pd.DataFrame = shipping.received(name).cross_validation(rows, *options, static)
+    except TooLittleDataError:  # no series of this shard is long enough
+        return pd.DataFrame({column: [] for column in columns})
+    return found
 
 
 def _replay(name: str, asked: Asked, rows: pd.DataFrame, futr: pd.DataFrame | None) -> Iterator[Part]:

@@ -84,8 +84,16 @@ def states_schema(schema: Schema) -> T.StructType:
 
 def build(columns: Sequence[str], kind: str, values: Mapping[str, Any]) -> pd.DataFrame:
     """Rows of one kind with all columns of the result."""
-    index = range(len(values["unique_id"]))
-    return pd.DataFrame({name: values.get(name) for name in columns}, index=index).assign(kind=kind)
+    given = {"kind": [kind] * len(values["unique_id"]), **values}
+    return pd.DataFrame({name: _plain(given.get(name), len(given["kind"])) for name in columns})
+
+
+def _plain(values: Any, rows: int) -> pd.Series[Any]:
+    """Text as objects: PySpark does not know the strings of pandas 3."""
+    if values is None:
+        return pd.Series([None] * rows, dtype=object)
+    column = pd.Series(values)
+    return column if column.dtype.kind in "fiM" else column.astype(object)
 
 
 def with_future(rows: DataFrame, futr: DataFrame, columns: Sequence[str]) -> DataFrame:
