@@ -56,7 +56,7 @@ def test_bad_rows_go_aside_with_their_reason_and_the_query_goes_on(spark: Any, s
     bad = pd.concat(
         [
             day.assign(unique_id=None),
-            day.assign(ds=np.datetime64("NaT", "us")),
+            day.assign(ds=day["ds"].where([False])),
             day.assign(ds=np.datetime64("1500-01-01", "us")),
             day.assign(y=-np.inf),
             day.assign(ds=day["ds"] + pd.Timedelta(hours=1)),
