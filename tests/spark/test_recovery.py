@@ -126,7 +126,7 @@ def test_killed_three_times_and_resumed(spark: Any, saved: Path, tmp_path: Path)
 def test_the_same_shards_on_more_partitions(spark: Any, saved: Path, tmp_path: Path) -> None:
     from aru.spark import forecast_stream, read_checkpoint
 
-    first, second, third = days()[:2], days()[2:4], days()[4:6]
+    first, second = days()[:2], days()[2:4]
     old, new = tmp_path / "old", tmp_path / "new"
     for folder, batches in ((old, first), (new, second)):
         folder.mkdir()
