@@ -20,10 +20,10 @@ from aru import PAPER, Forecaster
 from aru.batches import Batch, Batches, TrainingData
 from aru.errors import AruWarning, ConfigError, NumericalError
 from aru.frequency import Frequency
+from aru.learning import learn_schema
 from aru.models import build
 from aru.models.aru import ARU
 from aru.panel import read_panel
-from aru.schema import learn_schema
 from aru.settings import Settings
 from aru.training import Training
 
