@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -90,10 +91,8 @@ def build(columns: Sequence[str], kind: str, values: Mapping[str, Any]) -> pd.Da
 
 def _plain(values: Any, rows: int) -> pd.Series[Any]:
     """Text as objects: PySpark does not know the strings of pandas 3."""
-    if values is None:
-        return pd.Series([None] * rows, dtype=object)
-    column = pd.Series(values)
-    return column if column.dtype.kind in "fiM" else column.astype(object)
+    column = np.full(rows, None) if values is None else np.asarray(values)
+    return pd.Series(column, dtype=object if column.dtype.kind in "OUS" else None)
 
 
 def with_future(rows: DataFrame, futr: DataFrame, columns: Sequence[str]) -> DataFrame:
