@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import itertools
 import json
 import os
 import pickle
 import platform
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -139,8 +141,9 @@ def run(rows: DataFrame, folder: Path) -> list[dict[str, Any]]:
 
 
 def summary(batches: list[dict[str, Any]], series: int) -> dict[str, Any]:
-    """The median batch of each kind of traffic; the first dense one warms up."""
-    dense = [b for b in batches if b["rows"] == series][1:]
+    """The median batch of each kind of traffic; the first half of the dense ones warms up."""
+    dense = [b for b in batches if b["rows"] == series]
+    dense = dense[len(dense) // 2 :]
     sparse = [b for b in batches if 0 < b["rows"] < series]
     out = {}
     for name, some in (("dense", dense), ("sparse", sparse)):
@@ -167,7 +170,7 @@ def layouts(spark: SparkSession, folder: Path, series: int, shards: int) -> list
     out = []
     for name in ("one entry per series", "buckets", "one blob per shard"):
         here = folder / name.replace(" ", "-")
-        write(here / "input", [batch[["unique_id"]] for batch in days(series, 4, 4)])
+        write(here / "input", [batch[["unique_id"]] for batch in days(series, 6, 5)])
         rows = read(spark, here / "input", "unique_id string")
         rows = rows.withColumn("shard", shard_of(F.col("unique_id"), shards).cast("int"))
         grouped = rows.groupBy("shard").transformWithStateInPandas(
@@ -183,29 +186,30 @@ def layouts(spark: SparkSession, folder: Path, series: int, shards: int) -> list
     return out
 
 
-def streams(spark: SparkSession, folder: Path, sizes: Sequence[int], shards: int) -> list[dict[str, Any]]:
+def streams(spark: SparkSession, folder: Path, sizes: Sequence[int], choices: Sequence[int]) -> list[dict[str, Any]]:
     model, out = trained(), []
-    for series in sizes:
-        here = folder / f"stream-{series}"
+    for series, shards in itertools.product(sizes, choices):
+        here = folder / f"stream-{series}-{shards}"
         here.mkdir()
         with Stream(model) as stream:
             for part in np.array_split([f"series-{i:07}" for i in range(series)], max(1, series // 10_000)):
                 stream.update(frame(np.repeat(part, 4), np.tile(np.arange(16, 20), len(part))))
             stream.export(here / "states.parquet")
-        write(here / "input", days(series, 4, 5))
+        write(here / "input", days(series, 6 if series < 50_000 else 4, 5))
         rows = read(spark, here / "input", "unique_id string, ds timestamp_ntz, y double")
         states = read_export(spark, here / "states.parquet", model)
         found = run(forecast_stream(rows, model, shards, level=[90], states_df=states), here)
         checkpoint = sum(f.stat().st_size for f in (here / "checkpoint").rglob("*") if f.is_file())
         out.append({"series": series, "shards": shards, **summary(found, series), "checkpoint_bytes": checkpoint})
         print(out[-1], flush=True)
+        shutil.rmtree(here)
     return out
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--series", type=int, nargs="+", default=[10_000, 100_000])
-    parser.add_argument("--shards", type=int, default=256)
+    parser.add_argument("--shards", type=int, nargs="+", default=[16, 256])
     parser.add_argument("--partitions", type=int, default=2)
     parser.add_argument("--layout-series", type=int, default=20_000)
     parser.add_argument("--layout-shards", type=int, default=64)
