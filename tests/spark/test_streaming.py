@@ -139,3 +139,5 @@ def test_states_of_another_model_are_refused(spark: Any, saved: Path, trained: F
     write_batches(tmp_path / "input", [both([TRAINED + 1], "a")[PLAIN]], begin=1)
     with pytest.raises(Exception, match="was written by another model"):
         run(forecast_stream(read_stream(spark, tmp_path / "input"), other, shards=2), tmp_path)
+    with pytest.raises(Exception, match="The checkpoint has shards=2, here it is 1"):
+        run(forecast_stream(read_stream(spark, tmp_path / "input"), saved, shards=1), tmp_path)

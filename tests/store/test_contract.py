@@ -48,7 +48,7 @@ def spark_store() -> Store:
     from aru.spark.streaming import StateStore
 
     store = StateStore()
-    store.attach(FakeState(), FakeValue())
+    store.attach(FakeState(), FakeValue(), 1)
     return store
 
 

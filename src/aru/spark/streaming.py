@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from aru import archive
+from aru.errors import StorageError
 from aru.forecaster import Forecaster
 from aru.ingest import read_futr
 from aru.spark import frames, shipping, states
@@ -77,7 +78,7 @@ def forecast_stream(
         "shard", frames.shard_of(F.col("unique_id"), shards).cast("int")
     )
     return rows.groupBy("shard").transformWithStateInPandas(
-        _Shards(shipping.ship(spark, forecaster), asked, output.names, id_type, futr_columns),
+        _Shards(shipping.ship(spark, forecaster), asked, shards, output.names, id_type, futr_columns),
         output,
         "Append",
         "None",
@@ -89,15 +90,15 @@ class _Shards(StatefulProcessor):
     """One record per series in a map of its shard: what does not change is not written."""
 
     def __init__(
-        self, name: str, asked: Asked, columns: Sequence[str], id_type: str, futr_columns: Sequence[str]
+        self, name: str, asked: Asked, shards: int, columns: Sequence[str], id_type: str, futr_columns: Sequence[str]
     ) -> None:
-        self._name, self._asked, self._columns, self._id_type = name, asked, list(columns), id_type
-        self._futr_columns = futr_columns
+        self._name, self._asked, self._shards, self._id_type = name, asked, shards, id_type
+        self._columns, self._futr_columns = list(columns), futr_columns
 
     def init(self, handle: Any) -> None:
         """Declare the state of a shard."""
         self._records = handle.getMapState(states.SERIES, f"unique_id {self._id_type}", "record binary")
-        self._about = handle.getValueState(states.ABOUT, "description string")
+        self._about = handle.getValueState(states.ABOUT, "description string, shards int")
 
     def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[pd.DataFrame]:
         """Take in what a batch has for a shard."""
@@ -119,7 +120,7 @@ class _Shards(StatefulProcessor):
 
     def _stream(self) -> Stream:
         store = _store()
-        store.attach(self._records, self._about)
+        store.attach(self._records, self._about, self._shards)
         stream = _open(self._name, self._asked.correctable)
         with store.reading() as view:
             about = view.about()
@@ -134,9 +135,9 @@ class _Shards(StatefulProcessor):
 class StateStore(StagedStore):
     """Spark's state of one shard after the other, as a store. Spark itself makes changes durable, with the batch."""
 
-    def attach(self, records: Any, about: Any) -> None:
-        """Turn to the shard at hand: both states belong to it."""
-        self._records, self._described = records, about
+    def attach(self, records: Any, about: Any, shards: int) -> None:
+        """Turn to the shard at hand: both states belong to it, one of so many."""
+        self._records, self._described, self._shards = records, about, shards
 
     def load(self, keys: Sequence[Key]) -> list[bytes | None]:
         """The record of each series."""
@@ -150,12 +151,20 @@ class StateStore(StagedStore):
     def description(self) -> About | None:
         """What the records of the shard are."""
         found = self._described.get()
-        return None if found is None else About.from_json(found[0])
+        if found is None:
+            return None
+        text, shards = found
+        if shards != self._shards:
+            raise StorageError(
+                f"The checkpoint has shards={shards}, here it is {self._shards}: series would start again elsewhere. "
+                f"Use shards={shards}, or begin a new checkpoint with the states of this one (read_checkpoint)."
+            )
+        return About.from_json(text)
 
     def apply(self, changed: Mapping[Key, bytes | None], about: About | None) -> None:
         """Write and remove."""
         if about is not None:
-            self._described.update((about.to_json(),))
+            self._described.update((about.to_json(), self._shards))
         for key, record in changed.items():
             if record is None:
                 self._records.removeKey((key,))
