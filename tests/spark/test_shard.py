@@ -85,3 +85,21 @@ def test_all_columns_are_there_and_text_is_plain() -> None:
     found = build(["kind", "unique_id", "ds", "aru", "reason"], "forecast", {"unique_id": ["a"], "aru": np.ones(1)})
     assert found.dtypes.astype(str).tolist() == ["object", "object", "object", "float64", "object"]
     assert found.to_numpy().tolist() == [["forecast", "a", None, 1.0, None]]
+
+
+def test_a_batch_that_is_repeated_starts_from_the_state_before_it(trained: Forecaster) -> None:
+    """A worker lives on when Spark runs a batch again: what it remembers of the first attempt must not count."""
+    from aru.spark.streaming import StateStore
+    from tests.store.test_contract import FakeState, FakeValue
+
+    store, records, about = StateStore(), FakeState(), FakeValue()
+    store.attach(records, about, 1)
+    stream = Stream(trained, store)
+    before = dict(records)
+    day = both([TRAINED], "ab")[PLAIN]
+    (first,) = work(stream, day)["forecast"]
+    records.clear()
+    records.update(before)
+    store.attach(records, about, 1)
+    (second,) = work(stream, day)["forecast"]
+    pd.testing.assert_frame_equal(first, second, check_exact=True)

@@ -82,7 +82,7 @@ def _forecasts(
     while groups:
         ids = groups.pop()
         try:
-            columns = stream.predict_update(update, ids, futr, level)
+            columns = stream.predict_columns(ids, futr, level)
         except InputError as error:
             if len(ids) > 1:
                 groups += [ids[len(ids) // 2 :], ids[: len(ids) // 2]]

@@ -136,8 +136,12 @@ class StateStore(StagedStore):
     """Spark's state of one shard after the other, as a store. Spark itself makes changes durable, with the batch."""
 
     def attach(self, records: Any, about: Any, shards: int) -> None:
-        """Turn to the shard at hand: both states belong to it, one of so many."""
+        """Turn to the shard at hand: both states belong to it, one of so many.
+
+        Spark may have gone back to an earlier state of it: nothing that was read before counts.
+        """
         self._records, self._described, self._shards = records, about, shards
+        self._version += 1
 
     def load(self, keys: Sequence[Key]) -> list[bytes | None]:
         """The record of each series."""
