@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import csv
 import datetime
+import functools
 import statistics
 import subprocess
 import time
@@ -72,8 +73,8 @@ def measure(series: int, rounds: int) -> list[dict[str, Any]]:
         for method, model in models.items():
             work: dict[str, Callable[[], object]] = {
                 "forecast": model.predict,
-                "one observation": lambda model=model: model.update(one),
-                "h observations": lambda model=model: model.update(many),
+                "one observation": functools.partial(model.update, one),
+                "h observations": functools.partial(model.update, many),
             }
             for name, job in work.items():
                 times.setdefault((method, name), []).append(seconds(job))

@@ -63,7 +63,8 @@ def stream() -> str:
     head = ["series", "store", "correctable", "updates/s", "with forecasts/s", "per CPU second", "bytes a series"]
     single = [(f"{r['observations']:,}", r["bytes"], r["p50_ms"], r["p99_ms"]) for r in found["history"]]
     one = table(["observations before", "bytes", "p50 ms", "p99 ms"], single)
-    return f"{table(head, rows)}\n\nOne durable update and its forecast:\n\n{one}\n\n{_machine(found)}{source('stream.json', found)}"
+    origin = _machine(found) + source("stream.json", found)
+    return f"{table(head, rows)}\n\nOne durable update and its forecast:\n\n{one}\n\n{origin}"
 
 
 def service() -> str:

@@ -17,7 +17,7 @@ from aru.columns import as_frame
 from aru.errors import ConfigError, StorageError
 from aru.forecaster import Forecaster
 from aru.frames import FrameStyle
-from aru.ingest import Late, Update, UpdateResult, compute_update, read_futr, read_update
+from aru.ingest import Late, Odd, Update, UpdateResult, compute_update, read_futr, read_update
 from aru.predictions import future_style, predict_next
 from aru.records import Record
 from aru.store import About, Key, MemoryStore, SQLiteStore, Store, Transaction
@@ -78,15 +78,18 @@ class Stream:
         """
         return self.apply(df, static_df, late).result
 
-    def apply(self, df: Any, static_df: Any = None, late: Late = "raise") -> Update:
-        """The same as `update`, with the new records and the counts of each series."""
+    def apply(self, df: Any, static_df: Any = None, late: Late = "raise", odd: Odd = "raise") -> Update:
+        """The same as `update`, with the new records and the counts of each series.
+
+        With `odd="skip"` rows that continue no series, nor begin one, are left out as well.
+        """
         frame = as_frame(df, "new_df")
         style = FrameStyle.of(frame, self._style)
         new = read_update(self._engine, self._freq, frame)
         with self._store.writing() as change:
             version = change.version()
             known, record = self._known(change, new.ids)
-            update = compute_update(self._engine, self._freq, style, new, known, record, static_df, late)
+            update = compute_update(self._engine, self._freq, style, new, known, record, static_df, late, odd)
             if update.record is not None:
                 change.put(update.ids.tolist(), self._codec.encode(update.record))
         if version is not None and update.record is not None and len(update.ids) <= AT_ONCE:
