@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from aru.adapter import Adapter as Adapter
     from aru.cell import ARUCell as ARUCell
     from aru.cell import ARUState as ARUState
     from aru.forecaster import Forecaster as Forecaster
@@ -16,6 +17,7 @@ __version__ = "0.1.0"
 
 # Loaded on first use: `aru --help` and error handling need neither torch nor pandas.
 _EXPORTS = {
+    "Adapter": "aru.adapter",
     "ARUCell": "aru.cell",
     "ARUState": "aru.cell",
     "Forecaster": "aru.forecaster",
@@ -23,7 +25,7 @@ _EXPORTS = {
     "Stream": "aru.stream",
 }
 
-__all__ = ["PAPER", "ARUCell", "ARUState", "Forecaster", "Stream"]
+__all__ = ["PAPER", "ARUCell", "ARUState", "Adapter", "Forecaster", "Stream"]
 
 
 def __getattr__(name: str) -> object:

@@ -237,9 +237,22 @@ class ARUCell(nn.Module):
         residual = y.unsqueeze(1) - theta @ x.mT
         new = _contribution(x, y, aged, residual)
         kept = self.alphas ** steps.unsqueeze(1)
-        return ARUState(
-            *(kept.reshape(kept.shape + (1,) * (o.ndim - 2)) * o + n for o, n in zip(state, new, strict=True))
-        )
+        return ARUState(*(_unsqueeze_like(kept, o) * o + n for o, n in zip(state, new, strict=True)))
+
+    def absorb_step(
+        self,
+        state: ARUState,
+        theta: Float[Tensor, "batch J dim"],
+        h: Float[Tensor, "batch row size"],
+        y: Float[Tensor, "batch row"],
+        mask: Bool[Tensor, "batch row"] | None = None,
+        weight: Float[Tensor, "batch row"] | None = None,
+    ) -> ARUState:
+        """Add rows that all belong to one time step: the statistics age once, however many rows there are."""
+        x, y, w = self._rows(h, y, mask, weight)
+        aged = w.unsqueeze(1).expand(-1, len(self.alphas), -1)
+        new = _contribution(x, y, aged, y.unsqueeze(1) - theta @ x.mT)
+        return ARUState(*(_unsqueeze_like(self.alphas, o) * o + n for o, n in zip(state, new, strict=True)))
 
     def scan_windows(
         self,
@@ -337,6 +350,11 @@ class ARUCell(nn.Module):
         if mask is not None:
             y, w = torch.where(mask, y, 0.0), torch.where(mask, w, 0.0)
         return _with_one(h), y, w
+
+
+def _unsqueeze_like(factor: Tensor, statistic: Tensor) -> Tensor:
+    """A factor of each (batch, J), or of each J, to multiply a statistic with."""
+    return factor.reshape(factor.shape + (1,) * (statistic.ndim - 2))
 
 
 def _with_one(h: Tensor) -> Tensor:
