@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
@@ -108,7 +109,7 @@ class Adapter:
         frame = as_frame(actuals, "actuals")
         with self._store.writing() as change:
             schema = self._settle(self._schema(change), frame, "actuals")
-            freq, engine = Frequency(schema.freq), self._engine(schema)
+            freq, engine = Frequency(schema.freq), _tools(self.settings, schema).engine
             new = read_observations(frame, freq, [], "actuals")
             _check_kinds(schema, new.ids, new.datetime, "actuals")
             known, state = self._read(change, schema, new.ids)
@@ -155,7 +156,7 @@ class Adapter:
             )
             _check_kinds(schema, given.ids, given.datetime, "forecasts")
             _require_latest(given, latest)
-            engine = self._engine(schema)
+            engine = _tools(self.settings, schema).engine
             ready = _begin(_arrange(engine, known, state, given.ids), torch.from_numpy(given.cutoff))
             after, adapted = engine.issue(ready, given.issued)
             self._write(change, schema, given.ids, after)
@@ -173,7 +174,7 @@ class Adapter:
         columns = find_models(frame, self.settings.models)
         truth = _truth(frame) if actuals is None else as_frame(actuals, "actuals")
         schema = self._settle(None, truth, "actuals", columns)
-        engine, freq = self._engine(schema), Frequency(schema.freq)
+        engine, freq = _tools(self.settings, schema).engine, Frequency(schema.freq)
         given = read_forecasts(frame, freq, self.settings.h, columns, schema.models, schema.levels)
         _check_kinds(schema, given.ids, given.datetime, "forecasts")
         rows = Rows.history(truth, given, freq, engine.rows + engine.h)
@@ -211,7 +212,7 @@ class Adapter:
         saved = storage.read(path)
         try:
             adapter, schema = cls(**saved.model["adapter"], store=store), Schema.of(saved.model["schema"])
-            state = from_dict(adapter._engine(schema).empty(0), saved.states)
+            state = from_dict(_tools(adapter.settings, schema).engine.empty(0), saved.states)
             ids = _index(saved.series["ids"], schema.integer_ids)
         except AruError:
             raise
@@ -240,7 +241,7 @@ class Adapter:
                 f"{self._store} was written by an adapter with other settings: {about.adapter['settings']}. "
                 "Use these settings, or a new file."
             )
-        archive.check_same(self._about(schema), about, self._store)
+        archive.check_same(_tools(self.settings, schema).about, about, self._store)
         return schema
 
     def _settle(
@@ -258,44 +259,57 @@ class Adapter:
         models, levels = (*old.models, *columns.points), (*old.levels, *columns.levels)
         return old._replace(models=tuple(dict.fromkeys(models)), levels=tuple(dict.fromkeys(levels)))
 
-    def _engine(self, schema: Schema) -> Adaptation:
-        s, seasons = self.settings, Frequency(schema.freq).seasons()
-        season = s.season_length or (seasons[0] if seasons else None)
-        calibrated = s.calibration is not None
-        return Adaptation(s.h, season, tuple(s.alphas), s.ridge, len(schema.models), schema.levels, s.gate, calibrated)
-
-    def _codec(self, schema: Schema) -> Codec[Record]:
-        return Codec(Record(self._engine(schema).empty(0)))
-
-    def _about(self, schema: Schema) -> About:
-        codec, settings = self._codec(schema), self.settings.to_json()
-        return About(
-            format=FORMAT,
-            fingerprint=hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:32],
-            correctable=0,
-            size=codec.size,
-            layout=codec.layout,
-            integer_ids=schema.integer_ids,
-            datetime=schema.datetime,
-            adapter=json.loads(json.dumps({"settings": settings, "schema": schema._asdict()})),
-        )
-
     def _read(self, view: Transaction, schema: Schema, ids: pd.Index[Any]) -> tuple[pd.Index[Any], AdapterState]:
         """Those of the series that are known, and their states."""
         blobs = view.get(ids.tolist())
         known = ids[[blob is not None for blob in blobs]]
-        return known, self._codec(schema).decode([blob for blob in blobs if blob is not None], known).now
+        return known, _tools(self.settings, schema).codec.decode([b for b in blobs if b is not None], known).now
 
     def _write(self, change: Transaction, schema: Schema, ids: pd.Index[Any], state: AdapterState) -> None:
-        about = self._about(schema)
-        if change.about() != about:
-            change.describe(about)
-        change.put(ids.tolist(), self._codec(schema).encode(Record(state)))
+        tools = _tools(self.settings, schema)
+        if change.about() != tools.about:
+            change.describe(tools.about)
+        change.put(ids.tolist(), tools.codec.encode(Record(state)))
 
     def _grow(self, change: Transaction, old: Schema, schema: Schema) -> None:
         """Make room for new models or levels in the records of all series."""
         ids, state = self._read(change, old, _index(change.keys(), old.integer_ids))
-        self._write(change, schema, ids, grow(state, self._engine(schema).empty(len(ids))))
+        self._write(change, schema, ids, grow(state, _tools(self.settings, schema).engine.empty(len(ids))))
+
+
+class _Tools(NamedTuple):
+    engine: Adaptation
+    codec: Codec[Record]
+    about: About
+
+
+@functools.lru_cache(maxsize=16)
+def _tools(settings: AdapterSettings, schema: Schema) -> _Tools:
+    """What settings and schema make: equations, format of records, and how a store describes them."""
+    s, seasons = settings, Frequency(schema.freq).seasons()
+    engine = Adaptation(
+        h=s.h,
+        season=s.season_length or (seasons[0] if seasons else None),
+        alphas=tuple(s.alphas),
+        ridge=s.ridge,
+        models=len(schema.models),
+        levels=schema.levels,
+        gated=s.gate,
+        calibrated=s.calibration is not None,
+    )
+    codec = Codec(Record(engine.empty(0)))
+    description = json.dumps({"settings": s.to_json(), "schema": schema._asdict()}, sort_keys=True)
+    about = About(
+        format=FORMAT,
+        fingerprint=hashlib.sha256(json.dumps(s.to_json(), sort_keys=True).encode()).hexdigest()[:32],
+        correctable=0,
+        size=codec.size,
+        layout=codec.layout,
+        integer_ids=schema.integer_ids,
+        datetime=schema.datetime,
+        adapter=json.loads(description),
+    )
+    return _Tools(engine, codec, about)
 
 
 def _arrange(engine: Adaptation, known: pd.Index[Any], state: AdapterState, names: pd.Index[Any]) -> AdapterState:
@@ -324,8 +338,8 @@ def _require_latest(given: Forecasts, known: Known) -> None:
     if len(twice):
         rows = show_rows(given.ids[given.series[twice]], given.cutoff[twice + 1], given.datetime)
         raise InputError(
-            f"forecasts has several cutoffs for {rows}. Adapt them one after the other, each when its cutoff is the latest "
-            "observation, or use backtest."
+            f"forecasts has several cutoffs for {rows}. Adapt them one after the other, each when its cutoff is the "
+            "latest observation, or use backtest."
         )
     at = known.ids.get_indexer(given.ids)
     other = (at >= 0) & (np.append(known.last, 0)[at] != given.cutoff)

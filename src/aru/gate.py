@@ -6,8 +6,8 @@ y and an expert f_i, r_i = 2 (p - y)(p - f_i) is what the mixture would have gai
     eta_i = min(1 / (2 max |r_i|), sqrt(ln E / sum r_i^2))      w_i ~ eta_i exp(eta_i sum (r_i - eta_i r_i^2))
 
 The total squared error of the mixture exceeds that of the best expert, or fixed mixture of experts, by at most a
-constant times sqrt(ln E sum r_i^2): a share of the error that falls with time, whatever the data are. Feedback that comes
-k steps late multiplies the sum by up to k + 1. Nothing need be known of the range of the data: rates adjust themselves.
+constant times sqrt(ln E sum r_i^2): a share of the error that falls with time, whatever the data are. Feedback that
+comes k steps late multiplies the sum by up to k + 1. Nothing need be known of the range of the data.
 """
 
 from __future__ import annotations
