@@ -4,7 +4,8 @@
 
 Every file in ARU_FORECASTS that is no development run is adapted from the end of training on, with default settings and
 without and with the gate; the last 30 % of the rows of each series are scored. One row a run; runs in the result file
-are skipped. What the adapter learns begins with the first forecasts, after 60 % of the rows. The settings were chosen on development runs (`--development` prints them and writes nothing).
+are skipped. What the adapter learns begins with the first forecasts, after 60 % of the rows. The settings were chosen
+on development runs (`--development` prints them and writes nothing).
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from aru.cell import ARUCell as ARUCell
     from aru.cell import ARUState as ARUState
     from aru.forecaster import Forecaster as Forecaster
+    from aru.linear import AdaptiveLinear as AdaptiveLinear
     from aru.settings import PAPER as PAPER
     from aru.stream import Stream as Stream
 
@@ -20,12 +21,13 @@ _EXPORTS = {
     "Adapter": "aru.adapter",
     "ARUCell": "aru.cell",
     "ARUState": "aru.cell",
+    "AdaptiveLinear": "aru.linear",
     "Forecaster": "aru.forecaster",
     "PAPER": "aru.settings",
     "Stream": "aru.stream",
 }
 
-__all__ = ["PAPER", "ARUCell", "ARUState", "Adapter", "Forecaster", "Stream"]
+__all__ = ["PAPER", "ARUCell", "ARUState", "Adapter", "AdaptiveLinear", "Forecaster", "Stream"]
 
 
 def __getattr__(name: str) -> object:

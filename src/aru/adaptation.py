@@ -41,11 +41,11 @@ class Mixing(NamedTuple):
 
 
 class Intervals(NamedTuple):
-    """Offsets of interval ends, and the intervals that wait for their truth."""
+    """Offsets of interval ends, and the intervals that wait for their truth: before and after calibration."""
 
-    state: CalibrationState  # (series, model, level, ...)
-    point: Tensor  # (series, model, origin, lead) float64
-    ends: Tensor  # (series, model, level, end, origin, lead) float64
+    state: CalibrationState  # (series, model, level, end, lead)
+    given: Tensor  # (series, model, level, end, origin, lead) float64
+    issued: Tensor  # (series, model, level, end, origin, lead) float64
 
 
 class Models(NamedTuple):
@@ -106,7 +106,7 @@ class Adaptation:
         inside = members.clamp(max=h - 1)
         self.valid = (members < h) & (self.block[inside] == torch.arange(self.blocks)[:, None])
         self.members = torch.where(self.valid, inside, 0)  # (block, width): leads of each block, counted from 0
-        self.share = torch.tensor([(100 - level) / 200 for level in levels], dtype=torch.float64)[:, None]
+        self.share = torch.tensor([(100 - level) / 200 for level in levels], dtype=torch.float64)[:, None, None]
 
     def empty(self, n: int) -> AdapterState:
         """States of series that have seen nothing."""
@@ -114,7 +114,8 @@ class Adaptation:
         fresh = self.cell.init_state(n * M * B)
         statistics = ARUState(*(v.reshape(n, M, B, *v.shape[1:]) for v in fresh))
         mixing = Mixing(gate.new_gate(n, M, B, 2), _nan(n, M, h, h), _nan(n, M, h, h))
-        intervals = Intervals(calibration.new_calibration(n, M, L, h), _nan(n, M, h, h), _nan(n, M, L, 2, h, h))
+        waiting = _nan(n, M, L, 2, h, h)
+        intervals = Intervals(calibration.new_calibration(n, M, L, h), waiting, waiting)
         return AdapterState(
             last=torch.zeros(n, dtype=torch.int64),
             steps=torch.full((n,), -1),
@@ -178,10 +179,9 @@ class Adaptation:
             )
         point, ends = frozen + correction, given.ends + correction[:, :, None, None]
         if isinstance(intervals, Intervals):
-            ends = torch.stack(calibration.move(intervals.state, ends[..., 0, :], ends[..., 1, :]), -2)
-            intervals = intervals._replace(
-                point=_replace_first(intervals.point, point, 2), ends=_replace_first(intervals.ends, ends, 4)
-            )
+            moved = calibration.move(intervals.state, self.share, ends)
+            before, after = _replace_first(intervals.given, ends, 4), _replace_first(intervals.issued, moved, 4)
+            intervals, ends = intervals._replace(given=before, issued=after), moved
         remembered = _replace_first(models.frozen, frozen, 2)
         models = models._replace(frozen=remembered, mixing=mixing, intervals=intervals)
         return state._replace(models=models), Issued(point, ends)
@@ -234,16 +234,10 @@ class Adaptation:
         return Mixing(gate.update(mixing.state, r), _shift(mixing.adapted, none, 2), _shift(mixing.mixed, none, 2))
 
     def _mature_intervals(self, intervals: Intervals, y: Tensor) -> Intervals:
-        ends, point = _matured(intervals.ends), _matured(intervals.point)
-        truth = y[:, None, None, None].expand_as(ends[..., 0, :])
-        error = (y[:, None, None] - point).unsqueeze(2).expand_as(truth)
-        state = calibration.update(intervals.state, self.share, ends[..., 0, :], ends[..., 1, :], truth, error)
-        none = torch.full_like(point, torch.nan)
-        return Intervals(
-            state,
-            _shift(intervals.point, none, 2),
-            _shift(intervals.ends, torch.full_like(intervals.ends[..., 0, :], torch.nan), 4),
-        )
+        given, issued = _matured(intervals.given), _matured(intervals.issued)
+        state = calibration.update(intervals.state, self.share, given, issued, y.reshape(-1, 1, 1, 1, 1))
+        none = torch.full_like(given, torch.nan)
+        return Intervals(state, _shift(intervals.given, none, 4), _shift(intervals.issued, none, 4))
 
 
 def grow(old: AdapterState, room: AdapterState) -> AdapterState:

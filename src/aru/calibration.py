@@ -1,12 +1,13 @@
 """Intervals that keep their coverage while data drift, on batched state.
 
-Both ends of an interval are moved by offsets that follow the misses: with the nominal share a of misses at an end,
+How far the truth lies outside an end of an interval (negative: inside) is a score. Its running mean m and standard
+deviation d give the offset by which the end moves outwards, and the misses correct it: with the nominal share a,
 
-    offset <- offset + rate * size * (missed - a)        size: running mean of |y - forecast|
+    offset = n / (n + 10) (m + (z + c) d)      c <- c + rate (missed - a)      z: normal quantile of 1 - a
 
-Whatever the data do, the share of misses over T rounds of feedback differs from a by at most
-(|last offset| + |first offset|) / (sum of steps), as the offsets add up: late feedback only delays the sum. Offsets are
-kept for every series, lead and end.
+n counts feedback, so that intervals about which nothing is known stay as they are. Whatever the data do, c adds up the
+misses: over T rounds of feedback their share differs from a by (c now - c at first) / (rate T). Late feedback only
+delays the sum. Every series, lead and end has its own offset.
 """
 
 from __future__ import annotations
@@ -16,45 +17,50 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-RATE = 0.05  # of following, in units of the typical error
-FIRST_RATE = 0.25  # it begins faster, and falls with the root of the number of misses and hits
-MEMORY = 0.02  # weight of a new error in its running mean
+RATE = 0.05  # at which c follows the misses
+MEMORY = 0.02  # weight of a new score in mean and variance
+TRUST = 10.0  # rounds of feedback until half of an offset is applied
 
 
 class CalibrationState(NamedTuple):
-    """Offsets of the ends (low, high), and what sets their pace; zero at birth."""
+    """What is known of the scores of each end (low, high): (*, 2, lead) float64; zero at birth."""
 
-    offset: Tensor  # (*, 2, lead) float64: outwards, in units of y
-    size: Tensor  # (*, lead) float64
-    count: Tensor  # type: ignore[assignment]  # (*, lead) float64: feedback so far; hides tuple.count
+    mean: Tensor
+    variance: Tensor
+    correction: Tensor  # c
+    count: Tensor  # type: ignore[assignment]  # hides tuple.count
 
 
 def new_calibration(*shape: int) -> CalibrationState:
-    """Offsets zero: intervals as they are. `shape` ends with the number of leads."""
+    """Intervals as they are. `shape` ends with the number of leads."""
     *batch, lead = shape
-    none = torch.zeros(shape, dtype=torch.float64)
-    return CalibrationState(torch.zeros(*batch, 2, lead, dtype=torch.float64), none, none.clone())
+    return CalibrationState(*(torch.zeros(*batch, 2, lead, dtype=torch.float64) for _ in CalibrationState._fields))
 
 
-def move(state: CalibrationState, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
-    """Calibrated ends of (*, lead) intervals; where they would cross, both are their middle."""
-    low, high = low - state.offset[..., 0, :], high + state.offset[..., 1, :]
-    middle = (low + high) / 2
-    return torch.minimum(low, middle), torch.maximum(high, middle)
+def move(state: CalibrationState, share: Tensor, ends: Tensor) -> Tensor:
+    """Calibrated (*, 2, lead) intervals; where their ends would cross, both are their middle.
 
-
-def update(
-    state: CalibrationState, share: Tensor, low: Tensor, high: Tensor, y: Tensor, error: Tensor
-) -> CalibrationState:
-    """Take in the truth of (*, lead) intervals as they were issued; NaN where there was none.
-
-    `share` is the nominal share of misses at each end, `error` the error of the point forecast.
+    `share` is the nominal share of misses at each end; it broadcasts against the intervals.
     """
-    known = ~(low.isnan() | high.isnan() | y.isnan() | error.isnan())
-    speed = torch.maximum(1 / (state.count + 1), torch.tensor(MEMORY, dtype=torch.float64))
-    size = torch.where(known, state.size + speed * (error.abs() - state.size), state.size)
-    rate = (FIRST_RATE / (state.count + 1).sqrt()).clamp(min=RATE)
-    missed = torch.stack([y < low, y > high], -2).double()
-    step = (rate * size).unsqueeze(-2) * (missed - share.unsqueeze(-2))
-    offset = state.offset + torch.where(known.unsqueeze(-2), step, 0.0)
-    return CalibrationState(offset, size, state.count + known)
+    z = torch.special.ndtri(1 - share)
+    known = state.mean + (z + state.correction) * state.variance.sqrt()
+    offset = state.count / (state.count + TRUST) * known
+    low, high = ends[..., 0, :] - offset[..., 0, :], ends[..., 1, :] + offset[..., 1, :]
+    middle = (low + high) / 2
+    return torch.stack([torch.minimum(low, middle), torch.maximum(high, middle)], -2)
+
+
+def update(state: CalibrationState, share: Tensor, given: Tensor, issued: Tensor, y: Tensor) -> CalibrationState:
+    """Take in the truth of (*, 2, lead) intervals, as the model gave them and as they were issued; NaN for none."""
+    out = torch.tensor([[-1.0], [1.0]], dtype=torch.float64)
+    score, missed = out * (y - given), (out * (y - issued) > 0).double()
+    known = ~(score.isnan() | issued.isnan())
+    weight = (1 / (state.count + 1)).clamp(min=MEMORY)
+    change = score - state.mean
+    new = CalibrationState(
+        mean=state.mean + weight * change,
+        variance=(1 - weight) * (state.variance + weight * change.square()),
+        correction=state.correction + RATE * (missed - share),
+        count=state.count + 1,
+    )
+    return CalibrationState(*(torch.where(known, n, o) for n, o in zip(new, state, strict=True)))

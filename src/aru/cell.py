@@ -181,7 +181,7 @@ class ARUCell(nn.Module):
     ) -> tuple[Float[Tensor, "batch *lead J"], Float[Tensor, "batch *lead J"]]:
         """Local mean m = theta . x and variance a = ss / sn. An empty state answers 0 and 0."""
         theta, failed = self.solve(state)
-        _raise_failed(failed)
+        raise_failed(failed)
         leads = h if h.ndim == 3 else h.unsqueeze(1)
         mean = _with_one(leads) @ theta.mT
         variance = self.variance(state).unsqueeze(1).expand_as(mean)
@@ -198,7 +198,7 @@ class ARUCell(nn.Module):
     ) -> ARUState:
         """One step of the equations. Where `mask` is false y may be NaN, and the statistics only age."""
         theta, failed = self.solve(state)
-        _raise_failed(failed)
+        raise_failed(failed)
         column = [None if v is None else v.unsqueeze(1) for v in (mask, weight)]
         return self.absorb(state, theta, h.unsqueeze(1), y.unsqueeze(1), *column)
 
@@ -213,7 +213,7 @@ class ARUCell(nn.Module):
         """`predict` then `update` for every step of a sequence, in parallel: predictions made before each update."""
         column = [None if v is None else v.unsqueeze(2) for v in (mask, weight)]
         out = self.scan_windows(state, h.unsqueeze(2), y.unsqueeze(2), *column)
-        _raise_failed(out.failed)
+        raise_failed(out.failed)
         return out.mean.squeeze(2), out.variance, out.state
 
     def absorb(
@@ -380,7 +380,8 @@ def _contribution(x: Tensor, y: Tensor, aged: Tensor, residual: Tensor) -> ARUSt
     )
 
 
-def _raise_failed(failed: Tensor) -> None:
+def raise_failed(failed: Tensor) -> None:
+    """Name the rows of a batch whose solve failed."""
     if failed.any():
         rows = failed.nonzero().flatten().tolist()
         raise NumericalError(
