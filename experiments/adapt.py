@@ -99,6 +99,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("experiments/results/adapt.csv"))
     parser.add_argument("--only", nargs="*", default=[""], help="parts of the names of files")
+    parser.add_argument("--gates", nargs="+", choices=["no", "yes"], default=["no", "yes"])
     parser.add_argument("--development", action="store_true")
     parser.add_argument("--ridge", type=float)
     parser.add_argument("--alphas", type=float, nargs="+")
@@ -116,7 +117,7 @@ def main() -> None:
             continue
         if not any(part in path.stem for part in arguments.only):
             continue
-        for gate in (False, True):
+        for gate in (name == "yes" for name in arguments.gates):
             key = (*path.stem.removesuffix("-development").split("-"), str(gate))
             if key in done and not arguments.development:
                 continue

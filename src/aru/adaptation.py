@@ -9,7 +9,7 @@ last is the latest value, level the mean of the latest season, seasonal_k the la
 target, mean that of all values; the errors are running means of matured residuals of the same block of leads. All are
 differences: a constant added to series and forecasts changes nothing. Blocks (1, 2-3, 4-7, 8-15, ...) share theta, the
 ARU cell's ridge solution with aged statistics. The ridge counts observations: features are divided by their root mean
-square, so that units do not matter, and of forecasts that overlap each counts as a part of one.
+square, so that units do not matter, and cut off at five times that; of forecasts that overlap each is a part of one.
 
 A value that arrives teaches lead k with the forecast issued k steps before, never earlier: forecasts wait in the state.
 Everything works on many series and models at once; a state goes in, a state comes out.
@@ -30,6 +30,7 @@ from aru.state import tree_map
 
 FEATURES = 6
 SPEEDS = (0.5, 0.05)  # of the running means of residuals
+LIMIT = 5.0  # root mean squares at which a feature is cut off
 
 
 class Mixing(NamedTuple):
@@ -168,7 +169,8 @@ class Adaptation:
         now = torch.zeros(self.h, dtype=torch.int64)
         mean, errors = state.mean[:, :1].expand(-1, self.h), models.errors[:, :, 0, self.block]
         x = torch.nn.functional.pad(self._features(state.y, now, frozen, mean, errors), (0, 1), value=1.0)
-        correction = (models.theta[:, :, self.block] @ x.unsqueeze(-1)).squeeze(-1).mean(-1)
+        x = _within(x.unsqueeze(3), _root_mean_square(models.statistics)[:, :, self.block])
+        correction = (models.theta[:, :, self.block] * x).sum(-1).mean(-1)
         mixing, intervals = models.mixing, models.intervals
         if isinstance(mixing, Mixing):
             adapted = frozen + correction
@@ -251,10 +253,21 @@ def grow(old: AdapterState, room: AdapterState) -> AdapterState:
     return tree_map(fill, old, room)
 
 
+def _root_mean_square(state: ARUState) -> Tensor:
+    """Of every feature, for each J: zero where nothing was seen."""
+    number = state.sn.clamp(min=torch.finfo(torch.float64).tiny).unsqueeze(-1)
+    return (state.sxx.diagonal(dim1=-2, dim2=-1) / number).sqrt()
+
+
+def _within(x: Tensor, size: Tensor) -> Tensor:
+    """Features no larger than what the statistics know: no correction from far outside."""
+    return torch.maximum(torch.minimum(x, LIMIT * size), -LIMIT * size)
+
+
 def _solve(cell: ARUCell, state: ARUState) -> Tensor:
     """theta with the ridge in units of observations: every feature is divided by its root mean square."""
-    square = state.sxx.diagonal(dim1=-2, dim2=-1) / state.sn.clamp(min=torch.finfo(torch.float64).tiny).unsqueeze(-1)
-    scale = torch.where(square > 0, square.rsqrt(), 1.0)
+    size = _root_mean_square(state)
+    scale = torch.where(size > 0, 1 / size, 1.0)
     sxx = state.sxx * scale.unsqueeze(-1) * scale.unsqueeze(-2)
     theta, _ = cell.solve(state._replace(sxx=sxx, sxy=state.sxy * scale))
     return theta * scale  # zero where the solve failed: the frozen forecast stands

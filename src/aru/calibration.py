@@ -1,7 +1,8 @@
 """Intervals that keep their coverage while data drift, on batched state.
 
-How far the truth lies outside an end of an interval (negative: inside) is a score. Its running mean m and standard
-deviation d give the offset by which the end moves outwards, and the misses correct it: with the nominal share a,
+How far the truth lies outside an end of an interval (negative: inside) is a score. Its running mean m and spread d, from
+the mean absolute deviation, give the offset by which the end moves outwards. The misses correct it: with the nominal
+share a,
 
     offset = n / (n + 10) (m + (z + c) d)      c <- c + rate (missed - a)      z: normal quantile of 1 - a
 
@@ -17,7 +18,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-RATE = 0.05  # at which c follows the misses
+RATE = 0.05  # at which c follows the misses; it begins higher and falls with the root of n
+FIRST_RATE = 0.5
+NORMAL = 1.2533  # standard deviation of a normal distribution in mean absolute deviations
 MEMORY = 0.02  # weight of a new score in mean and variance
 TRUST = 10.0  # rounds of feedback until half of an offset is applied
 
@@ -26,7 +29,7 @@ class CalibrationState(NamedTuple):
     """What is known of the scores of each end (low, high): (*, 2, lead) float64; zero at birth."""
 
     mean: Tensor
-    variance: Tensor
+    deviation: Tensor  # mean absolute
     correction: Tensor  # c
     count: Tensor  # type: ignore[assignment]  # hides tuple.count
 
@@ -43,7 +46,7 @@ def move(state: CalibrationState, share: Tensor, ends: Tensor) -> Tensor:
     `share` is the nominal share of misses at each end; it broadcasts against the intervals.
     """
     z = torch.special.ndtri(1 - share)
-    known = state.mean + (z + state.correction) * state.variance.sqrt()
+    known = state.mean + (z + state.correction) * NORMAL * state.deviation
     offset = state.count / (state.count + TRUST) * known
     low, high = ends[..., 0, :] - offset[..., 0, :], ends[..., 1, :] + offset[..., 1, :]
     middle = (low + high) / 2
@@ -56,11 +59,12 @@ def update(state: CalibrationState, share: Tensor, given: Tensor, issued: Tensor
     score, missed = out * (y - given), (out * (y - issued) > 0).double()
     known = ~(score.isnan() | issued.isnan())
     weight = (1 / (state.count + 1)).clamp(min=MEMORY)
+    rate = (FIRST_RATE / (state.count + 1).sqrt()).clamp(min=RATE)
     change = score - state.mean
     new = CalibrationState(
         mean=state.mean + weight * change,
-        variance=(1 - weight) * (state.variance + weight * change.square()),
-        correction=state.correction + RATE * (missed - share),
+        deviation=state.deviation + weight * (change.abs() - state.deviation),
+        correction=state.correction + rate * (missed - share),
         count=state.count + 1,
     )
     return CalibrationState(*(torch.where(known, n, o) for n, o in zip(new, state, strict=True)))
