@@ -1,10 +1,10 @@
 """Intervals that keep their coverage while data drift, on batched state.
 
-How far the truth lies outside an end of an interval (negative: inside) is a score. Its running mean m and spread d, from
-the mean absolute deviation, give the offset by which the end moves outwards. The misses correct it: with the nominal
-share a,
+How far the truth lies outside an end of an interval (negative: inside) is a score. Its running mean m and spread d
+(from the mean absolute deviation) give the offset by which the end moves outwards. The misses correct it: with the
+nominal share a of misses,
 
-    offset = n / (n + 10) (m + (z + c) d)      c <- c + rate (missed - a)      z: normal quantile of 1 - a
+    offset = n / (n + 3) (m + (z + c) d)      c <- c + rate (missed - a)      z: normal quantile of 1 - a
 
 n counts feedback, so that intervals about which nothing is known stay as they are. Whatever the data do, c adds up the
 misses: over T rounds of feedback their share differs from a by (c now - c at first) / (rate T). Late feedback only
@@ -18,11 +18,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-RATE = 0.05  # at which c follows the misses; it begins higher and falls with the root of n
-FIRST_RATE = 0.5
+RATE = 0.1  # at which c follows the misses
 NORMAL = 1.2533  # standard deviation of a normal distribution in mean absolute deviations
 MEMORY = 0.02  # weight of a new score in mean and variance
-TRUST = 10.0  # rounds of feedback until half of an offset is applied
+TRUST = 3.0  # rounds of feedback until half of an offset is applied
 
 
 class CalibrationState(NamedTuple):
@@ -59,12 +58,11 @@ def update(state: CalibrationState, share: Tensor, given: Tensor, issued: Tensor
     score, missed = out * (y - given), (out * (y - issued) > 0).double()
     known = ~(score.isnan() | issued.isnan())
     weight = (1 / (state.count + 1)).clamp(min=MEMORY)
-    rate = (FIRST_RATE / (state.count + 1).sqrt()).clamp(min=RATE)
     change = score - state.mean
     new = CalibrationState(
         mean=state.mean + weight * change,
         deviation=state.deviation + weight * (change.abs() - state.deviation),
-        correction=state.correction + rate * (missed - share),
+        correction=state.correction + RATE * (missed - share),
         count=state.count + 1,
     )
     return CalibrationState(*(torch.where(known, n, o) for n, o in zip(new, state, strict=True)))
