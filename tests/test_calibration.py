@@ -36,8 +36,7 @@ def run(scale: np.ndarray, width: float, leads: int, batch: int = 40, level: flo
     return float(inside.mean()), np.array([part.mean() for part in np.array_split(inside, 3)])
 
 
-@pytest.mark.parametrize("width", [0.2, 5.0])
-@pytest.mark.parametrize("drift", ["none", "grows", "jumps", "waves"])
+@pytest.mark.parametrize(("drift", "width"), [("none", 0.2), ("grows", 5.0), ("jumps", 0.2), ("waves", 5.0)])
 def test_coverage_over_a_drifting_stream_is_nominal(drift: str, width: float) -> None:
     T = 1500
     time = np.arange(T)
@@ -73,7 +72,7 @@ def test_missing_feedback_changes_nothing() -> None:
 def test_an_adapter_calibrates_the_intervals_of_its_model() -> None:
     """Intervals of a model that believes in a tenth of the noise there is, which doubles half way."""
     rng = np.random.default_rng(0)
-    rows, h = 300, 2
+    rows, h = 250, 2
     days = pd.date_range("2020-01-01", periods=rows + h)
     y = rng.normal(0, np.where(np.arange(rows + h) < rows // 2, 1.0, 2.0))
     actuals = pd.DataFrame({"unique_id": "a", "ds": days, "y": y})
@@ -90,7 +89,7 @@ def test_an_adapter_calibrates_the_intervals_of_its_model() -> None:
 def test_coverage_on_real_data(data_dir: Path) -> None:
     """A seasonal naive model of exchange rates: its own intervals, from the first rows, lose their coverage."""
     df = pd.read_parquet(data_dir / "exchange_rate" / "data.parquet")[["unique_id", "ds", "y"]]
-    df = df.groupby("unique_id").tail(700).reset_index(drop=True)
+    df = df.groupby("unique_id").tail(400).reset_index(drop=True)
     h, first = 3, 100
     parts = []
     for name, one in df.groupby("unique_id"):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ["README.md", *(f"docs/{name}.md" for name in ("guide", "method", "methods", "peers", "service", "streaming"))]
+PAGES = ["README.md", *(f"docs/{name}.md" for name in ("adapt", "guide", "method", "methods", "peers", "service", "streaming"))]
 
 
 def blocks(page: str) -> str:

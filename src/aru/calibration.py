@@ -1,7 +1,7 @@
 """Intervals that keep their coverage while data drift, on batched state.
 
 How far the truth lies outside an end of an interval (negative: inside) is a score. Its running mean m and spread d
-(from the mean absolute deviation) give the offset by which the end moves outwards. The misses correct it: with the
+(from the mean absolute deviation, outliers cut off) give the offset by which the end moves outwards. The misses correct it: with the
 nominal share a of misses,
 
     offset = n / (n + 3) (m + (z + c) d)      c <- c + rate (missed - a)      z: normal quantile of 1 - a
@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 RATE = 0.1  # at which c follows the misses
+LIMIT, WARM = 3.0, 5.0  # deviations at which a score is cut off, once there were some
 NORMAL = 1.2533  # standard deviation of a normal distribution in mean absolute deviations
 MEMORY = 0.02  # weight of a new score in mean and variance
 TRUST = 3.0  # rounds of feedback until half of an offset is applied
@@ -58,7 +59,8 @@ def update(state: CalibrationState, share: Tensor, given: Tensor, issued: Tensor
     score, missed = out * (y - given), (out * (y - issued) > 0).double()
     known = ~(score.isnan() | issued.isnan())
     weight = (1 / (state.count + 1)).clamp(min=MEMORY)
-    change = score - state.mean
+    most = torch.where(state.count > WARM, LIMIT * state.deviation, torch.inf)
+    change = torch.maximum(torch.minimum(score - state.mean, most), -most)
     new = CalibrationState(
         mean=state.mean + weight * change,
         deviation=state.deviation + weight * (change.abs() - state.deviation),
