@@ -98,7 +98,7 @@ def adapt_table() -> str:
     """Frozen models with and without the adapter."""
     runs = pd.read_csv(RESULTS / "adapt.csv").sort_values(["dataset", "model", "h", "gate"])
     lines = [
-        "| dataset | frozen model | h | gate | frozen MSE | adapted | change | ND before | after | worst | hurt > 1 % |",
+        "| dataset | frozen model | h | gate | MSE | adapted | change | ND | adapted | worst | hurt > 1 % |",
         "|---" * 11 + "|",
     ]
     for r in runs.itertuples():
@@ -111,8 +111,8 @@ def adapt_table() -> str:
     first = runs.iloc[0]
     lines += [
         "",
-        "MSE over all series and leads of the last 30 % of the rows, at every step; ETTh1 and exchange_rate standardised",
-        "by training rows. ND: mean absolute error over mean |y|. Worst: change of the MSE of the series that fared worst.",
+        "MSE over all series and leads of the last 30 % of rows, every step; ETTh1 and exchange_rate standardised by",
+        "training rows. ND: mean absolute error over mean |y|. Worst: change of MSE of the series that fared worst.",
         "Hurt: share of series whose MSE",
         f"rose by more than 1 %. `{first.command}` on forecasts of `experiments.frozen`, seed 0, commits "
         f"{', '.join(sorted(runs.commit.unique()))}, {first.hardware}, {first.date}.",

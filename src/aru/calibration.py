@@ -1,8 +1,8 @@
 """Intervals that keep their coverage while data drift, on batched state.
 
 How far the truth lies outside an end of an interval (negative: inside) is a score. Its running mean m and spread d
-(from the mean absolute deviation, outliers cut off) give the offset by which the end moves outwards. The misses correct it: with the
-nominal share a of misses,
+(from the mean absolute deviation, outliers cut off) give the offset by which the end moves outwards. The misses correct
+it: with their nominal share a,
 
     offset = n / (n + 3) (m + (z + c) d)      c <- c + rate (missed - a)      z: normal quantile of 1 - a
 
