@@ -71,6 +71,6 @@ $(VENV)/.demo: $(VENV)/.created pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.created pyproject.toml constraints.txt
-	@echo "==> Installing aru and what demo, service, tests and checks need (a few minutes the first time)"
-	@$(PIP_INSTALL) -e ".[demo,serve,rocksdb,dev]"
+	@echo "==> Installing aru and what demo, service, Spark, tests and checks need (a few minutes the first time)"
+	@$(PIP_INSTALL) -e ".[demo,serve,rocksdb,spark,dev]"
 	@touch $(VENV)/.demo $@

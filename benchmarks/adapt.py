@@ -21,7 +21,7 @@ import torch
 
 from aru import Adapter
 from aru.store import MemoryStore, SQLiteStore, Store
-from experiments.core import commit, hardware
+from experiments.provenance import commit, hardware
 
 HOURS = pd.date_range("2024-01-01", periods=2000, freq="h")
 WARM, TIMED = 30, 20

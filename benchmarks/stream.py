@@ -1,6 +1,6 @@
 """How fast a stream is: `python benchmarks/stream.py` writes `benchmarks/results/stream.json`.
 
-Medium size, h = 16, context of 16 rows, daily data; `--threads` of torch, one unless given. "cpu" beside a figure is
+Medium size, h = 16, context of 16 rows, daily data; `--threads` of torch, two unless given. "cpu" beside a figure is
 what the process itself used: on a machine that does other work, too, wall-clock figures are lower bounds.
 """
 
@@ -63,8 +63,10 @@ def bulk(model: Forecaster, store: Path | None, series: int, correctable: int = 
         batches = [ids[i * BATCH % series :][:BATCH] for i in range(rounds)]
         days = [20 + i * BATCH // series if series > BATCH else 20 + i for i in range(rounds)]
         frames = [frame(part, day) for part, day in zip(batches, days, strict=True)]
-        updates = [Clock(lambda rows=rows: stream.update(rows)) for rows in frames]
-        forecasts = [Clock(lambda part=part: stream.predict(part)) for part in batches]
+        updates, forecasts = [], []
+        for rows, part in zip(frames, batches, strict=True):
+            updates.append(Clock(lambda rows=rows: stream.update(rows)))
+            forecasts.append(Clock(lambda part=part: stream.predict(part)))
         size = stream._about.size
     rows = len(frames[0])
 
@@ -123,7 +125,7 @@ def machine() -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=2)
     torch.set_num_threads(parser.parse_args().threads)
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout
     before = machine()

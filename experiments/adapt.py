@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from experiments.core import commit, hardware
 from experiments.frozen import CACHE, TRAIN, VALIDATION, load
+from experiments.provenance import commit, hardware
 
 BEFORE = 1000  # rows of history that the adapter sees before the first forecasts
 FIELDS = [

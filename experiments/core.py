@@ -1,10 +1,13 @@
 """Runs behind the defaults and the Rossmann claim: train, replay, score; one row per run in a CSV file.
 
     python -m experiments.core rossmann --out experiments/results/rossmann.csv
+    python -m experiments.core earlier --out experiments/results/rossmann-earlier.csv
     python -m experiments.core study --out experiments/results/study.csv
 
-`rossmann` scores baseline and ARU on the test rows with the configuration chosen beforehand. `study` compares variants
-on validation windows of several datasets, all of them before the test rows, which it never reads.
+`rossmann` scores baseline and ARU on the test rows with the configuration chosen beforehand. `earlier` does the same on
+four windows before the validation rows, each by models trained on what comes before it: one window is a small sample.
+`study` compares variants on validation windows of several datasets, all of them before the test rows, which it never
+reads.
 """
 
 from __future__ import annotations
@@ -15,13 +18,12 @@ import csv
 import datetime
 import itertools
 import multiprocessing
-import os
-import platform
-import subprocess
 import time
 import warnings
 from pathlib import Path
 from typing import Any
+
+from experiments.provenance import commit, hardware
 
 FIELDS = [
     "dataset", "split", "method", "variant", "seed", "steps", "windows", "nd", "rmse", "coverage90", "width90",
@@ -33,7 +35,11 @@ ROSSMANN: dict[str, tuple[str, dict[str, Any]]] = {
     "baseline 4000": ("baseline", {"max_steps": 4000}),
     "aru": ("aru", {}),
     "aru batch 32": ("aru", {"batch_size": 32}),
+    "baseline 8000, dropout": ("baseline", {"max_steps": 8000, "dropout": 0.1}),
+    "aru batch 32, dropout": ("aru", {"batch_size": 32, "dropout": 0.1}),
 }
+
+EARLIER = (64, 80, 96, 112)  # rows of every shop after the window; the study's windows are the 16 to 64 before the end
 
 _SKIP = {"integration": "skip", "robust": True, "global_loss": 1.0}
 _RESIDUAL = {"integration": "residual", "robust": True, "global_loss": 0.3}
@@ -44,11 +50,17 @@ STUDY: dict[str, tuple[str, dict[str, Any]]] = {
     "residual": ("aru", {**_RESIDUAL, "learning_rate": 5e-3, "batch_size": 64}),
     "residual, rate .01": ("aru", {**_RESIDUAL, "learning_rate": 1e-2, "batch_size": 64}),
     "residual, rate .01, batch 32": ("aru", {**_RESIDUAL, "learning_rate": 1e-2, "batch_size": 32}),
+    "residual, rate .01, batch 32, dropout": (
+        "aru",
+        {**_RESIDUAL, "learning_rate": 1e-2, "batch_size": 32, "dropout": 0.1},
+    ),
+    "baseline 8000": ("baseline", {"max_steps": 8000}),
+    "baseline 8000, dropout": ("baseline", {"max_steps": 8000, "dropout": 0.1}),
 }
 
 
 def run(dataset: str, split: str, variant: str, method: str, settings: dict[str, Any], seed: int) -> dict[str, Any]:
-    """One training and its scores on the test rows, or on the last validation windows before them."""
+    """One training and its scores: split "test", "validation", or "earlier n" for the rows before the last n."""
     import torch
 
     from aru import Forecaster
@@ -63,6 +75,8 @@ def run(dataset: str, split: str, variant: str, method: str, settings: dict[str,
         df = df[df.groupby("unique_id").cumcount(ascending=False) >= data.test_size]
         held_out = max(data.test_size, 3 * h) if dataset not in ("tourism_monthly", "parts") else data.test_size
     else:
+        cut = int(split.removeprefix("earlier ")) if split != "test" else 0
+        df = df[df.groupby("unique_id").cumcount(ascending=False) >= cut]
         held_out = data.test_size
     age = df.groupby("unique_id").cumcount(ascending=False)
     forecaster = Forecaster(
@@ -95,25 +109,10 @@ def run(dataset: str, split: str, variant: str, method: str, settings: dict[str,
     }
 
 
-def commit() -> str:
-    """The commit of the working tree, or ARU_COMMIT where there is no repository."""
-    if "ARU_COMMIT" in os.environ:
-        return os.environ["ARU_COMMIT"]
-    done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-    return done.stdout.strip() or "unknown"
-
-
-def hardware() -> str:
-    """What the run used."""
-    import torch
-
-    return torch.cuda.get_device_name(0) if torch.cuda.is_available() else f"{platform.machine()} CPU"
-
-
 def main() -> None:
     """Run what the command line asks for, several processes at a time, and write rows as they come."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["rossmann", "study"])
+    parser.add_argument("what", choices=["rossmann", "earlier", "study"])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--datasets", nargs="+")
     parser.add_argument("--variants", nargs="+")
@@ -121,9 +120,9 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--steps", type=int, help="override the number of training steps")
     arguments = parser.parse_args()
-    table = ROSSMANN if arguments.what == "rossmann" else STUDY
-    split = "test" if arguments.what == "rossmann" else "validation"
-    datasets = arguments.datasets or (["rossmann"] if arguments.what == "rossmann" else None)
+    table = STUDY if arguments.what == "study" else ROSSMANN
+    splits = {"rossmann": ["test"], "earlier": [f"earlier {cut}" for cut in EARLIER], "study": ["validation"]}
+    datasets = arguments.datasets or (None if arguments.what == "study" else ["rossmann"])
     if datasets is None:
         from experiments.data import DATASETS
 
@@ -131,13 +130,14 @@ def main() -> None:
     done = set()
     if arguments.out.exists():
         with arguments.out.open() as file:
-            done = {(r["dataset"], r["variant"], int(r["seed"])) for r in csv.DictReader(file)}
+            done = {(r["dataset"], r["split"], r["variant"], int(r["seed"])) for r in csv.DictReader(file)}
     command = f"python -m experiments.core {arguments.what} --seeds {arguments.seeds}"
     jobs = []
-    for dataset, variant, seed in itertools.product(datasets, arguments.variants or table, range(arguments.seeds)):
+    grid = itertools.product(datasets, arguments.variants or table, splits[arguments.what], range(arguments.seeds))
+    for dataset, variant, split, seed in grid:
         method, settings = table[variant]
         settings = {**settings, "max_steps": arguments.steps} if arguments.steps else settings
-        if (dataset, variant, seed) not in done:
+        if (dataset, split, variant, seed) not in done:
             jobs.append((dataset, split, variant, method, settings, seed))
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     context = multiprocessing.get_context("spawn")

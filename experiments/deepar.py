@@ -19,7 +19,7 @@ from typing import Any
 
 import pandas as pd
 
-from experiments.core import commit, hardware
+from experiments.provenance import commit, hardware
 
 OURS: dict[str, Any] = {"size": (40, 40, 40, 40), "encoder_layers": 2, "dropout": 0.1, "scaler": "level"}
 TASKS: dict[str, tuple[int | None, dict[str, Any]]] = {

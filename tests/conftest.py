@@ -19,6 +19,17 @@ settings.load_profile("repeatable")
 torch.set_num_threads(1)  # networks this small are slower on several threads, and tests run in several processes
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """How hard to try."""
+    parser.addoption("--kills", type=int, default=10, help="how often each test of killed processes kills one")
+
+
+@pytest.fixture
+def kills(request: pytest.FixtureRequest) -> int:
+    """How often to kill a process."""
+    return int(request.config.getoption("--kills"))
+
+
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     """Start every test from the same seed, whatever ran before it."""

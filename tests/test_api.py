@@ -93,7 +93,7 @@ def test_the_forecaster_documents_every_setting() -> None:
 def test_the_forecaster_passes_every_setting_on() -> None:
     given: dict[str, Any] = {
         "h": 3, "freq": "W", "input_size": 5, "model": "baseline", "futr_exog_list": ["a"], "hist_exog_list": ["b"],
-        "stat_exog_list": ["c"], "lags": [4], "encoder": "gru", "encoder_layers": 2, "size": (5, 4, 3, 2),
+        "stat_exog_list": ["c"], "lags": [4], "season": 2, "encoder": "gru", "encoder_layers": 2, "size": (5, 4, 3, 2),
         "alphas": (0.9,), "ridge": 0.3, "learn_ridge": False, "learn_alphas": True, "integration": "paper", "stride": 2,
         "scaler": "level", "transform": "asinh", "robust": False, "distribution": "gaussian", "series_id": True,
         "ensemble": 2, "dropout": 0.1, "max_steps": 7, "learning_rate": 0.1, "batch_size": 9, "random_seed": 4,

@@ -354,6 +354,24 @@ def test_models_are_listed() -> None:
     assert all(name in out for name in MODELS)
 
 
+def test_datasets_are_listed_with_what_is_missing(tmp_path: Path) -> None:
+    from aru.datasets import DESCRIPTIONS
+
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "carparts.csv").touch()
+    result = aru("datasets", "--data-dir", tmp_path, "--json").json
+    listed = {d["name"]: d for d in result["datasets"]}
+    assert set(listed) == set(DESCRIPTIONS)
+    assert {name: listed[name]["present"] for name in ("parts", "walmart", "synthetic")} == {
+        "parts": "original",
+        "walmart": "",
+        "synthetic": "generated",
+    }
+    assert listed["rossmann"]["paper"] == {"series": 1115, "length": 1600, "features": 39}
+    out = aru("datasets", "--data-dir", tmp_path).out
+    assert "walmart: get train.csv, features.csv, stores.csv from kaggle.com" in out
+
+
 def test_version() -> None:
     from aru import __version__
 

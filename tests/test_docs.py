@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ["README.md", *(f"docs/{name}.md" for name in ("adapt", "guide", "method", "methods", "peers", "service", "streaming"))]
+PAGES = [
+    "README.md",
+    *(
+        f"docs/{name}.md"
+        for name in ("adapt", "guide", "method", "methods", "peers", "reproduction", "service", "streaming")
+    ),
+]
 
 
 def blocks(page: str) -> str:
@@ -27,7 +33,7 @@ def test_examples_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         assert {"cutoff", "aru", "aru-median", "aru-lo-90", "aru-hi-90"} <= set(names["backtest"].columns)  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [*PAGES, "docs/scale.md"])  # whose example needs Spark: tests/spark/test_docs.py
 def test_links_lead_somewhere(page: str) -> None:
     text = (ROOT / page).read_text()
     for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", text):

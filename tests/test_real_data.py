@@ -1,6 +1,6 @@
 """On real data, at small size: shops of the Rossmann set, replayed over the 48 open days before the test rows.
 
-A quick version of `experiments/core.py`: far fewer shops and steps, so that only large differences are asserted.
+A quick version of the grid in `experiments`: far fewer shops and steps, so that only large differences are asserted.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ WINDOWS = 3
 @pytest.fixture(scope="module")
 def shops(data_dir: Path) -> Any:
     """Every sixth shop, without the test rows."""
-    from experiments.data import rossmann
+    from experiments.data import read
 
-    data = rossmann()
+    data = read("rossmann")
     keep = data.static["unique_id"].sort_values().iloc[::6]
     df = data.df[data.df["unique_id"].isin(keep)]
     df = df[df.groupby("unique_id").cumcount(ascending=False) >= data.test_size]

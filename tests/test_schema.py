@@ -13,16 +13,15 @@ import torch
 from aru.columns import Categories, Column
 from aru.errors import ColumnError, ConfigError, ValueRangeError
 from aru.frequency import CYCLES, DAY, Frequency, calendar_codes, from_index
+from aru.learning import ENOUGH_CYCLES, Learner, learn_schema
 from aru.panel import Panel, read_panel
 from aru.schema import (
-    ENOUGH_CYCLES,
     CategoryColumn,
     NumberColumn,
     Schema,
     choose_distribution,
     choose_lags,
     context_length,
-    learn_schema,
 )
 from aru.settings import Settings
 
@@ -347,7 +346,9 @@ def test_history_covers_the_longest_lag_of_the_first_row_of_the_context() -> Non
     ],
 )
 def test_automatic_distribution(y: list[float], options: dict[str, Any], family: str) -> None:
-    assert choose_distribution(Settings(h=1, freq=1, **options), np.array(y, float)) == family
+    values = np.array(y, float)
+    counts = bool(((values >= 0) & (values == values.round())).all())
+    assert choose_distribution(Settings(h=1, freq=1, **options), counts, float((values == 0).mean())) == family
 
 
 def test_the_negative_binomial_refuses_what_are_no_counts_by_name() -> None:
@@ -388,3 +389,18 @@ def test_encoding_leaves_the_panel_alone() -> None:
     np.testing.assert_array_equal(panel.y, before["y"])
     np.testing.assert_array_equal(panel.columns["x"], before["x"])
     assert from_index(pd.DatetimeIndex(["2020-01-01"]))[0] == panel.ds[0] == before["ds"][0]
+
+
+def test_parts_are_learned_as_the_whole() -> None:
+    options = {"h": 4, "freq": "D", "futr_exog_list": ["x", "c"], "stat_exog_list": ["k"], "series_id": True}
+    rng = np.random.default_rng(0)
+    df = frame(60, x=rng.normal(size=120), c=rng.choice(["u", "v", "w"], 120))
+    whole, _ = learn(df, {"k": Categories(np.array([1, 0]), ("p", "q"))}, **options)
+    learner = Learner(Settings(**options), Frequency("D"))
+    for uid, code in (("a", 1), ("b", 0)):
+        part = read_panel(df[df["unique_id"] == uid], Frequency("D"), ["x", "c"])
+        learner.add(part, {"k": Categories(np.array([code]), ("p", "q"))}, np.ones(len(part.ds), bool))
+    assert learner.schema() == whole
+    odd = read_panel(df.assign(x="text"), Frequency("D"), ["x", "c"])
+    with pytest.raises(ColumnError, match="numbers in some parts"):
+        learner.add(odd, {"k": Categories(np.array([0, 0]), ("p",))}, np.ones(len(odd.ds), bool))

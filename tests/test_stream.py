@@ -26,6 +26,7 @@ from aru.errors import (
     InputError,
     LateError,
     StorageError,
+    UnknownSeriesError,
     ValueRangeError,
 )
 from aru.state import leaves
@@ -174,6 +175,33 @@ def test_only_touched_series_are_read_and_written(trained: Forecaster) -> None:
     assert asked == [["a", "n"]]
     assert store._records["b"] is before["b"]
     assert store._records["a"] != before["a"]
+
+
+def test_what_an_update_wrote_is_at_hand_for_what_follows(trained: Forecaster) -> None:
+    store = MemoryStore()
+    stream, other = Stream(trained, store), Stream(trained, store)
+    stream.update(both([20], "ab"))
+    store.load = lambda keys: pytest.fail("read again")  # type: ignore[method-assign]
+    first = stream.predict(["b"])
+    stream.update(both([21], "b"))
+    del store.load
+    pd.testing.assert_frame_equal(other.predict(["b"]), stream.predict(["b"]), rtol=1e-9)
+    assert first["ds"].min() < stream.predict(["b"])["ds"].min()
+
+
+def test_nothing_is_at_hand_once_others_have_written(trained: Forecaster, saved: Path, tmp_path: Path) -> None:
+    alone = Stream(trained)
+    with Stream(saved, tmp_path / "state.db") as one, Stream(saved, tmp_path / "state.db") as two:
+        for day in range(20, 26):
+            (one, two)[day % 2].update(both([day], "ab"))
+            alone.update(both([day], "ab"))
+            for stream in (one, two):
+                assert_same(stream, alone)
+        one.update(both([26], "ab"))
+        archive.forget(two._store, ["a"])
+        with pytest.raises(UnknownSeriesError):
+            one.predict(["a"])
+        assert one.update(both([26], "a")).new_series == ["a"]
 
 
 # Late, duplicate, conflicting

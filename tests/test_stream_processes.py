@@ -20,7 +20,7 @@ from aru.state import leaves
 
 ROOT = Path(__file__).resolve().parents[1]
 START = pd.Timestamp("2024-01-01")
-BATCH, BATCHES = 40, 60
+BATCH, BATCHES = 40, 60  # rows of a batch, batches of a writer
 
 # Sends its batches in order, from a given one on, and acknowledges each on stdout.
 WRITER = """
@@ -55,12 +55,12 @@ def date(day: int) -> str:
     return str((START + pd.Timedelta(days=day)).date())
 
 
-def batches(series: list[str], seed: int) -> list[list[tuple[str, str, float]]]:
+def batches(series: list[str], seed: int, count: int = BATCHES) -> list[list[tuple[str, str, float]]]:
     """Rows of many series, with gaps; every batch has each of its series once."""
     random_state = np.random.default_rng(seed)
     day = dict.fromkeys(series, 30)
     out = []
-    for _ in range(BATCHES):
+    for _ in range(count):
         batch = []
         for name in random_state.choice(series, BATCH, replace=False):
             day[name] += int(random_state.integers(1, 3))
@@ -95,19 +95,25 @@ def assert_equal(one: Stream, other: Stream) -> None:
 
 
 @pytest.mark.slow
-def test_killed_writers_lose_nothing_and_count_nothing_twice(model: Path, tmp_path: Path) -> None:
+def test_killed_writers_lose_nothing_and_count_nothing_twice(model: Path, tmp_path: Path, kills: int) -> None:
     """After every kill -9 the client sends again what was not acknowledged; the result is that of a quiet run."""
-    all_batches = batches([f"s{i}" for i in range(100)], seed=0)
+    count = 10 * kills
+    all_batches = batches([f"s{i}" for i in range(100)], 0, count)
     file, store = tmp_path / "batches.json", tmp_path / "state.db"
     file.write_text(json.dumps(all_batches))
     moments = random.Random(0)
-    acknowledged, kills = 0, 0
-    while acknowledged < BATCHES:
+    acknowledged, killed = 0, 0
+    while acknowledged < count:
         writer = start(model, store, file, acknowledged)
         assert writer.stdout is not None
         assert writer.stdout.readline() == "ready\n"
-        until = acknowledged + moments.randint(0, BATCHES // 8)
-        while acknowledged < BATCHES and (kills >= 12 or acknowledged < until):
+        # Early enough to leave something for those that follow; the last one comes to its end.
+        until = (
+            acknowledged + moments.randint(0, (count - acknowledged) // (kills - killed + 1))
+            if killed < kills
+            else count
+        )
+        while acknowledged < until:
             number, applied, duplicates = map(int, writer.stdout.readline().split())
             assert number == acknowledged
             assert applied + duplicates == BATCH
@@ -119,14 +125,14 @@ def test_killed_writers_lose_nothing_and_count_nothing_twice(model: Path, tmp_pa
         acknowledged += len(writer.stdout.read().splitlines())
         writer.stdout.close()
         writer.wait()
-        kills += 1
-    assert kills >= 5
-    with Stream(model, store) as killed:
+        killed += 1
+    assert killed > kills
+    with Stream(model, store) as survivor:
         quiet = Stream(model)
         for rows in all_batches:
             frame = pd.DataFrame(rows, columns=["unique_id", "ds", "y"])
             quiet.update(frame.assign(ds=pd.to_datetime(frame["ds"])))
-        assert_equal(killed, quiet)
+        assert_equal(survivor, quiet)
 
 
 @pytest.mark.slow

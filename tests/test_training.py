@@ -17,13 +17,13 @@ from lightning.pytorch.callbacks import Callback
 from torch import Tensor
 
 from aru import PAPER, Forecaster
-from aru.batches import Batch, Batches, TrainingData
+from aru.batches import Batch, Batches, Some, TrainingData
 from aru.errors import AruWarning, ConfigError, NumericalError
 from aru.frequency import Frequency
+from aru.learning import learn_schema
 from aru.models import build
 from aru.models.aru import ARU
 from aru.panel import read_panel
-from aru.schema import learn_schema
 from aru.settings import Settings
 from aru.training import Training
 
@@ -575,7 +575,7 @@ def test_validation_scores_the_windows_of_the_last_rows() -> None:
     logged = {}
     module.log = lambda name, value, **_: logged.update({name: float(value)})  # type: ignore[method-assign,assignment]
     with torch.no_grad():
-        module.validation_step(torch.tensor([0, 1, 2]), 0)
+        module.validation_step(Some(0, torch.tensor([0, 1, 2])), 0)
         # The same windows, without those before: a training on all rows, from which the earlier windows are taken off.
         whole, _ = prepare(frame(), 0)
         n = 40

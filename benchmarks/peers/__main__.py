@@ -16,8 +16,8 @@ from benchmarks.peers.exchange import run_peer
 from benchmarks.peers.registry import PEERS
 from benchmarks.peers.results import Key, append, make_row, read_keys
 from benchmarks.peers.task import Task, make_task, sample
-from experiments.core import commit
 from experiments.data import DATASETS, Dataset
+from experiments.provenance import commit
 
 SEASONS = {"rossmann": 6}  # open days of a week: consecutive rows have no season of their own
 

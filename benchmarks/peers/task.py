@@ -15,8 +15,9 @@ from aru.columns import read_static
 from aru.errors import AruWarning, ConfigError, TooLittleDataError, listing
 from aru.frequency import Frequency, to_index
 from aru.ingest import begin_with_values
+from aru.learning import learn_schema
 from aru.panel import Panel, read_panel
-from aru.schema import CategoryColumn, NumberColumn, Schema, learn_schema
+from aru.schema import CategoryColumn, NumberColumn, Schema
 from aru.settings import Settings
 from benchmarks.peers.worker.interface import Spec
 

@@ -64,9 +64,12 @@ def forget(store: Store, ids: Iterable[Any] | str | int) -> int:
 
 def as_keys(ids: Iterable[Any] | str | int) -> list[Key]:
     """Ids as stores know them."""
-    items = [ids] if isinstance(ids, (str, int, np.generic)) else list(ids)
-    keys = [i.item() if isinstance(i, np.generic) else i for i in items]
-    odd = [key for key in keys if not isinstance(key, (str, int))]
+    items = [ids] if isinstance(ids, (str, int, np.generic)) else ids
+    if isinstance(items, (np.ndarray, pd.Index, pd.Series)):
+        keys = items.tolist()
+    else:
+        keys = [i.item() if isinstance(i, np.generic) else i for i in items]
+    odd = [] if set(map(type, keys)) <= {str, int} else [key for key in keys if not isinstance(key, (str, int))]
     if odd:
         raise InputError(f"These are no names of series: {listing(odd)}. Give strings or integers.")
     return keys
@@ -84,37 +87,37 @@ def require_known(keys: Sequence[Key], blobs: Sequence[bytes | None]) -> list[by
 
 def export(store: Store, path: str | Path) -> int:
     """Write all records to a Parquet file, which appears when it is complete. Returns the number of series."""
+    with store.reading() as view:
+        keys = view.keys()
+        parts = (keys[at : at + ROWS] for at in range(0, len(keys), ROWS))
+        return write(path, require_about(view), ((some, require_known(some, view.get(some))) for some in parts))
+
+
+def write(path: str | Path, about: About, batches: Iterable[tuple[Sequence[Key], Sequence[bytes]]]) -> int:
+    """Write records, batch by batch, to a Parquet file, which appears when it is complete. Returns their number."""
     target = Path(path)
     part = target.with_name(f".{target.name}.part")
-    with store.reading() as view:
-        about = require_about(view)
-        keys = view.keys()
-        kind = pa.int64() if about.integer_ids else pa.string()
-        schema = pa.schema([("unique_id", kind), ("record", pa.binary())], {DESCRIPTION: about.to_json()})
-        try:
-            with pq.ParquetWriter(part, schema) as writer:
-                for at in range(0, len(keys), ROWS):
-                    some = keys[at : at + ROWS]
-                    writer.write_table(pa.table([pa.array(some, kind), view.get(some)], schema=schema))
-            os.replace(part, target)
-        except OSError as error:
-            raise StorageError(f"{target} cannot be written ({error}). Choose another file.") from error
-        finally:
-            part.unlink(missing_ok=True)
-    return len(keys)
+    kind = pa.int64() if about.integer_ids else pa.string()
+    schema = pa.schema([("unique_id", kind), ("record", pa.binary())], {DESCRIPTION: about.to_json()})
+    total = 0
+    try:
+        with pq.ParquetWriter(part, schema) as writer:
+            for keys, records in batches:
+                stack(records, about.size, keys)
+                writer.write_table(pa.table([pa.array(keys, kind), records], schema=schema))
+                total += len(keys)
+        os.replace(part, target)
+    except OSError as error:
+        raise StorageError(f"{target} cannot be written ({error}). Choose another file.") from error
+    finally:
+        part.unlink(missing_ok=True)
+    return total
 
 
 def import_(store: Store, path: str | Path) -> int:
     """Put the records of an export into a store, over those of the same series. Returns the number of series."""
-    try:
-        file = pq.ParquetFile(path)
-    except (OSError, pa.ArrowException) as error:
-        raise StorageError(f"{path} cannot be read ({error}). Give a file that an export wrote.") from error
-    with file, store.writing() as change:
-        description = (file.schema_arrow.metadata or {}).get(DESCRIPTION)
-        if description is None:
-            raise StorageError(f"{path} is no export of a store: give a file that an export wrote.")
-        about = About.from_json(description)
+    with _opened(path) as file, store.writing() as change:
+        about = _description(file, path)
         present = change.about()
         if present is None:
             change.describe(about)
@@ -127,6 +130,26 @@ def import_(store: Store, path: str | Path) -> int:
             change.put(keys, blobs)
             total += len(keys)
     return total
+
+
+def describe(path: str | Path) -> About:
+    """What the records of an export are."""
+    with _opened(path) as file:
+        return _description(file, path)
+
+
+def _opened(path: str | Path) -> pq.ParquetFile:
+    try:
+        return pq.ParquetFile(path)
+    except (OSError, pa.ArrowException) as error:
+        raise StorageError(f"{path} cannot be read ({error}). Give a file that an export wrote.") from error
+
+
+def _description(file: pq.ParquetFile, path: str | Path) -> About:
+    description = (file.schema_arrow.metadata or {}).get(DESCRIPTION)
+    if description is None:
+        raise StorageError(f"{path} is no export of a store: give a file that an export wrote.")
+    return About.from_json(description)
 
 
 def check_same(ours: About, theirs: About, name: object) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
-from typing import NamedTuple
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset
 
+from aru.errors import ConfigError
 from aru.schema import Rows, Static
 from aru.settings import Settings
 
@@ -35,6 +38,31 @@ class TrainingData:
             lengths=self.lengths.to(device),
         )
 
+    @property
+    def part_lengths(self) -> list[Tensor]:
+        """All series are in one part."""
+        return [self.lengths]
+
+    def part(self, _: int) -> TrainingData:
+        """The only part."""
+        return self
+
+
+@runtime_checkable
+class Source(Protocol):
+    """Series in one part or several, of which few are in memory at a time."""
+
+    @property
+    def val_size(self) -> int:
+        """How many rows at the end of each series are for validation."""
+
+    @property
+    def part_lengths(self) -> Sequence[Tensor]:
+        """Rows of each series, by part."""
+
+    def part(self, index: int, /) -> TrainingData:
+        """The rows of a part."""
+
 
 class Batch(NamedTuple):
     """Which series, at which of their rows they are born, from which row after that on, how many rows, which phase."""
@@ -44,15 +72,19 @@ class Batch(NamedTuple):
     begin: Tensor
     rows: int
     phase: int
+    part: int = 0
 
 
 class Batches(IterableDataset[Batch]):
-    """Endless shuffled batches of series with random phase, and random crops of long series."""
+    """Endless shuffled batches of series with random phase, and random crops of long series.
 
-    def __init__(self, data: TrainingData, settings: Settings, seed: int) -> None:
-        self.lengths = (data.lengths - data.val_size).cpu()
-        self.usable = (self.lengths > 1).nonzero().squeeze(-1)
-        self.size = min(settings.batch_size, len(self.usable))
+    Parts come in random order, and a batch has series of one part. Of several processes each takes its share of it.
+    """
+
+    def __init__(self, source: Source, settings: Settings, seed: int) -> None:
+        self.lengths = [(lengths - source.val_size).cpu() for lengths in source.part_lengths]
+        self.usable = [(lengths > 1).nonzero().squeeze(-1) for lengths in self.lengths]
+        self.size = settings.batch_size
         self.stride = settings.window_stride
         self.horizon = settings.h
         self.births = settings.births
@@ -60,15 +92,39 @@ class Batches(IterableDataset[Batch]):
         # Drawn from here on: every epoch asks for a new iterator and must not see the same batches again.
         self.generator = torch.Generator().manual_seed(seed)
 
-    def __iter__(self) -> Iterator[Batch]:
-        while True:
-            order = self.usable[torch.randperm(len(self.usable), generator=self.generator)]
-            for i in range(0, len(order) - self.size + 1, self.size):
-                yield self._batch(order[i : i + self.size])
+    @property
+    def epoch(self) -> int:
+        """How many batches show every series about once."""
+        return max(sum(math.ceil(len(usable) / self.size) for usable in self.usable), 1)
 
-    def _batch(self, series: Tensor) -> Batch:
+    def __iter__(self) -> Iterator[Batch]:
+        rank, processes = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+        while True:
+            several = len(self.usable) > 1
+            for part in torch.randperm(len(self.usable), generator=self.generator).tolist() if several else [0]:
+                for batch in self._pass(part):
+                    if len(batch.series) < processes:
+                        raise ConfigError(
+                            f"A batch has {len(batch.series)} series for {processes} processes: raise batch_size, or "
+                            "use fewer processes."
+                        )
+                    mine = slice(rank, None, processes)
+                    yield batch._replace(
+                        series=batch.series[mine], birth=batch.birth[mine], begin=batch.begin[mine], part=part
+                    )
+
+    def _pass(self, part: int) -> Iterator[Batch]:
+        """Every series of a part once, but for what is left over at the end."""
+        usable = self.usable[part]
+        size = min(self.size, len(usable))
+        order = usable[torch.randperm(len(usable), generator=self.generator)]
+        for i in range(0, len(order) - size + 1, max(size, 1)):
+            if size:
+                yield self._batch(order[i : i + size], self.lengths[part])
+
+    def _batch(self, series: Tensor, all_lengths: Tensor) -> Batch:
         generator = self.generator
-        lengths, birth = self._born(self.lengths[series])
+        lengths, birth = self._born(all_lengths[series])
         n = min(int(lengths.max()), self.longest)
         spare = (lengths - n).clamp(min=0)
         # Series end with the block, unless they are longer than it: then the crop falls anywhere.
@@ -85,16 +141,25 @@ class Batches(IterableDataset[Batch]):
         return lengths - birth, birth
 
 
-class Numbers(Dataset[int]):
-    """0, 1, 2, ...: every series once."""
+class Some(NamedTuple):
+    """Some series of a part."""
 
-    def __init__(self, size: int) -> None:
-        self.size = size
+    part: int
+    series: Tensor
+
+
+class Everything(Dataset[Some]):
+    """Every series once, in order."""
+
+    def __init__(self, source: Source, size: int) -> None:
+        self._all = [
+            Some(part, series)
+            for part, lengths in enumerate(source.part_lengths)
+            for series in torch.arange(len(lengths)).split(size)
+        ]
 
     def __len__(self) -> int:
-        return self.size
+        return len(self._all)
 
-    def __getitem__(self, index: int) -> int:
-        if index >= self.size:
-            raise IndexError(index)
-        return index
+    def __getitem__(self, index: int) -> Some:
+        return self._all[index]

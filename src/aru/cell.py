@@ -30,6 +30,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from aru import kernels
 from aru.errors import ConfigError, NumericalError, listing
 
 MIN_RIDGE = 1e-4  # a learned ridge stays above this
@@ -59,41 +60,32 @@ class Windows(NamedTuple):
 
 
 class _RidgeSolve(torch.autograd.Function):
-    """theta = A^-1 b by Cholesky. Backward is one more solve: g_b = A^-1 g, g_A = -g_b theta^T."""
+    """theta = A^-1 b with A = sxx + ridge I. Backward is one more solve: g_b = A^-1 g, g_A = -g_b theta^T.
+
+    A failed system answers zero, the prediction of an empty state, and passes no gradient on.
+    """
 
     @staticmethod
-    def forward(ctx: Any, A: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-        L, info = torch.linalg.cholesky_ex(A)
-        theta = _cholesky_solve(L, b)
-        failed = (info != 0) | ~theta.isfinite().all(-1)
-        # A failed system answers zero, the prediction of an empty state, and passes no gradient on.
-        theta = torch.where(failed.unsqueeze(-1), 0.0, theta)
-        L = torch.where(failed[..., None, None], torch.eye(A.shape[-1], dtype=A.dtype, device=A.device), L)
-        ctx.save_for_backward(L, theta, failed)
+    def forward(ctx: Any, sxx: Tensor, sxy: Tensor, ridge: Tensor) -> tuple[Tensor, Tensor]:
+        theta, failed = kernels.solve(sxx, sxy, ridge)
+        ctx.save_for_backward(sxx, ridge, theta)
         ctx.mark_non_differentiable(failed)
         return theta, failed
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, g: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
-        L, theta, failed = ctx.saved_tensors
-        g_b = _cholesky_solve(L, torch.where(failed.unsqueeze(-1), 0.0, g))
-        return -g_b.unsqueeze(-1) * theta.unsqueeze(-2), g_b
-
-
-def _cholesky_solve(L: Tensor, b: Tensor) -> Tensor:
-    # Two triangular solves: torch.cholesky_solve falls back to MAGMA on CUDA and cannot be captured in a graph.
-    half = torch.linalg.solve_triangular(L, b.unsqueeze(-1), upper=False)
-    solution: Tensor = torch.linalg.solve_triangular(L.mT, half, upper=True)
-    return solution.squeeze(-1)
+    def backward(ctx: Any, g: Tensor, _: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        sxx, ridge, theta = ctx.saved_tensors
+        g_b, _ = kernels.solve(sxx, g, ridge)
+        g_ridge = -(g_b * theta).sum(-1)
+        return -g_b.unsqueeze(-1) * theta.unsqueeze(-2), g_b, g_ridge.sum(tuple(range(g_ridge.ndim - 1)))
 
 
 def solve_ridge(
     sxx: Float[Tensor, "*batch J dim dim"], sxy: Float[Tensor, "*batch J dim"], ridge: Float[Tensor, " J"]
 ) -> tuple[Float[Tensor, "*batch J dim"], Bool[Tensor, "*batch J"]]:
-    """theta = (sxx + lambda I)^-1 sxy, and which systems could not be solved (theta is zero there)."""
-    eye = torch.eye(sxx.shape[-1], dtype=sxx.dtype, device=sxx.device)
-    solved: tuple[Tensor, Tensor] = _RidgeSolve.apply(sxx + ridge[:, None, None] * eye, sxy)  # type: ignore[no-untyped-call]
+    """theta = (sxx + ridge I)^-1 sxy, and which systems could not be solved (theta is zero there)."""
+    solved: tuple[Tensor, Tensor] = _RidgeSolve.apply(sxx, sxy, ridge)  # type: ignore[no-untyped-call]
     return solved
 
 
@@ -233,11 +225,7 @@ class ARUCell(nn.Module):
         x, y, w = self._rows(h, y, mask, weight)
         if steps is None:
             steps = torch.full((h.shape[0],), h.shape[1], device=h.device)
-        aged = _aged_weights(self.alphas, w, steps)
-        residual = y.unsqueeze(1) - theta @ x.mT
-        new = _contribution(x, y, aged, residual)
-        kept = self.alphas ** steps.unsqueeze(1)
-        return ARUState(*(_unsqueeze_like(kept, o) * o + n for o, n in zip(state, new, strict=True)))
+        return ARUState(*kernels.absorb(state, self.alphas, theta, x, y, w, steps))
 
     def absorb_step(
         self,
@@ -302,7 +290,7 @@ class ARUCell(nn.Module):
         if steps is None:
             steps = torch.full((1, W), S, device=h.device)
         alphas = self.alphas
-        aged = _aged_weights(alphas, w, steps)  # (B, W, J, S)
+        aged = kernels.aged_weights(alphas, w, steps)  # (B, W, J, S)
 
         # seen[w] rows precede origin w. Statistics at origin w:
         #   sum over windows v < w of alpha^(seen[w] - seen[v+1]) contribution[v]  +  alpha^seen[w] state
@@ -362,15 +350,8 @@ def _with_one(h: Tensor) -> Tensor:
     return nn.functional.pad(h.double(), (0, 1), value=1.0)
 
 
-def _aged_weights(alphas: Tensor, w: Tensor, steps: Tensor) -> Tensor:
-    """(*, S) weights and (*) row counts -> (*, J, S): the weight of each row as seen from its window's end."""
-    left = steps.unsqueeze(-1) - 1 - torch.arange(w.shape[-1], device=w.device)
-    factor = alphas[:, None] ** left.clamp(min=0).unsqueeze(-2)
-    return torch.where((left >= 0).unsqueeze(-2), factor * w.unsqueeze(-2), 0.0)
-
-
 def _contribution(x: Tensor, y: Tensor, aged: Tensor, residual: Tensor) -> ARUState:
-    """What the rows of one window add: x (B, S, dim), y (B, S), aged and residual (B, J, S)."""
+    """What rows add: x (B, S, dim), y (B, S), aged and residual (B, J, S)."""
     wx = aged.unsqueeze(-1) * x.unsqueeze(1)
     return ARUState(
         sxx=wx.mT @ x.unsqueeze(1),

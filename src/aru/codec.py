@@ -54,7 +54,7 @@ class Codec(Generic[Tree]):
         self._fields = list(fields_of(self.layout).values())
         self.size = self._fields[-1].end
 
-    def encode(self, record: Tree) -> list[memoryview]:
+    def encode(self, record: Tree) -> list[bytes]:
         """One blob per series."""
         parts = [value for _, value in leaves(record)]
         n = len(parts[0])
@@ -63,8 +63,8 @@ class Codec(Generic[Tree]):
         for field, value in zip(self._fields, parts, strict=True):
             array = np.ascontiguousarray(value.detach().cpu().numpy(), dtype=field.dtype)
             out[:, field.begin : field.end] = array.reshape(n, math.prod(field.shape)).view(np.uint8)
-        whole = memoryview(out.ravel().data)
-        return [whole[at : at + self.size] for at in range(0, n * self.size, self.size)]
+        blobs: list[bytes] = out.view(f"V{self.size}").ravel().tolist()
+        return blobs
 
     def decode(self, blobs: Sequence[bytes], names: Sequence[Any] | pd.Index[Any]) -> Tree:
         """The inverse of `encode`; `names` are the series, for errors."""

@@ -52,6 +52,8 @@ def show_times(ds: Times, datetime: bool) -> list[str]:
 
 def as_frame(df: Any, name: str) -> nw.DataFrame[Any]:
     """Any eager frame that narwhals knows."""
+    if isinstance(df, nw.DataFrame):
+        return df
     try:
         frame: nw.DataFrame[Any] = nw.from_native(df, eager_only=True)
     except TypeError as error:
@@ -89,7 +91,7 @@ def read_column(frame: nw.DataFrame[Any], column: str, name: str) -> Column:
 
     A column without any value has no type of its own: it is NaN throughout.
     """
-    series = frame[column]
+    series = frame.get_column(column)
     dtype = series.dtype
     missing = np.asarray(series.is_null().to_numpy())
     if dtype.is_numeric() or missing.all():
@@ -131,7 +133,7 @@ def require_columns(frame: nw.DataFrame[Any], columns: Sequence[str], name: str)
 
 def read_ids(frame: nw.DataFrame[Any], name: str) -> pd.Index[Any]:
     """`unique_id` as strings or integers."""
-    series = frame["unique_id"]
+    series = frame.get_column("unique_id")
     dtype = series.dtype
     if dtype in (nw.String, nw.Categorical, nw.Enum, nw.Object):
         values = _to_objects(series)
@@ -145,7 +147,7 @@ def read_ids(frame: nw.DataFrame[Any], name: str) -> pd.Index[Any]:
 
 def read_times(frame: nw.DataFrame[Any], freq: Frequency, name: str) -> tuple[Times, bool]:
     """`ds` as internal times, and whether they are timestamps."""
-    series = frame["ds"]
+    series = frame.get_column("ds")
     dtype = series.dtype
     if not isinstance(dtype, nw.Datetime):
         _refuse_null(frame, "ds", series.is_null().to_numpy(), name)
@@ -186,7 +188,7 @@ def _refuse_far(frame: nw.DataFrame[Any], times: Any, name: str) -> None:
 
 def _parse_times(frame: nw.DataFrame[Any], name: str) -> nw.Series[Any]:
     """Text, dates or integers in a column of mixed type. What can only be guessed at is refused."""
-    values = pd.Series(_to_objects(frame["ds"])).infer_objects()
+    values = pd.Series(_to_objects(frame.get_column("ds"))).infer_objects()
     if values.dtype != np.int64:
         try:
             values = pd.to_datetime(values, format="ISO8601")
@@ -219,7 +221,7 @@ def _refuse_null(frame: nw.DataFrame[Any], column: str, null: Bools, name: str) 
 
 def read_target(frame: nw.DataFrame[Any], name: str) -> Floats:
     """`y` as float64, NaN where missing."""
-    series = frame["y"]
+    series = frame.get_column("y")
     if not (series.dtype.is_numeric() or series.dtype == nw.Boolean or series.is_null().all()):
         raise ColumnError(f"y of {name} has type {series.dtype}: it must be numeric.")
     y = _to_float(series)

@@ -168,21 +168,22 @@ class Engine:
             members = tuple(
                 model.update(member, block, position, steps) for model, member in zip(self.models, members, strict=True)
             )
-        new = torch.arange(rows.y.shape[1], device=steps.device) < steps[:, None]
-        seen = rows.observed & new
-        ds = _latest(state.ds, rows.ds, steps)
+        n = rows.y.shape[1]
+        seen = rows.observed & (torch.arange(n, device=steps.device) < steps[:, None])
+        at = None if bool((steps == n).all()) else steps  # a series may have fewer rows than others
+        ds = _latest(state.ds, rows.ds, at)
         return SeriesState(
             last=ds[:, -1],
             steps=state.steps + steps,
             total=state.total + torch.where(seen, rows.y.abs(), 0.0).sum(1),
             count=state.count + seen.sum(1),
-            y=_latest(state.y, rows.y, steps),
-            observed=_latest(state.observed, rows.observed, steps),
+            y=_latest(state.y, rows.y, at),
+            observed=_latest(state.observed, rows.observed, at),
             ds=ds,
-            futr=_latest(state.futr, rows.futr, steps),
-            futr_cat=_latest(state.futr_cat, rows.futr_cat, steps),
-            hist=_latest(state.hist, rows.hist, steps),
-            hist_cat=_latest(state.hist_cat, rows.hist_cat, steps),
+            futr=_latest(state.futr, rows.futr, at),
+            futr_cat=_latest(state.futr_cat, rows.futr_cat, at),
+            hist=_latest(state.hist, rows.hist, at),
+            hist_cat=_latest(state.hist_cat, rows.hist_cat, at),
             static=state.static,
             static_cat=state.static_cat,
             members=members,
@@ -224,9 +225,11 @@ class Engine:
         return state._replace(steps=state.steps + steps, members=members)
 
 
-def _latest(old: Tensor, new: Tensor, steps: Tensor) -> Tensor:
-    """As many rows as `old` has, after the first `steps` of `new`: (series, row, ...)."""
+def _latest(old: Tensor, new: Tensor, steps: Tensor | None) -> Tensor:
+    """As many rows as `old` has, after the first `steps` of `new`, or after all of them: (series, row, ...)."""
     both = torch.cat([old, new.to(old.dtype)], 1)
+    if steps is None:
+        return both[:, new.shape[1] :]
     at = steps[:, None] + torch.arange(old.shape[1], device=steps.device)
     return both[torch.arange(len(at), device=steps.device)[:, None], at]
 

@@ -12,7 +12,7 @@
     │   └── TooLittleDataError         not enough rows to train or to evaluate
     ├── ConfigError (ValueError)       a setting is wrong or does not fit another
     ├── NotFittedError (RuntimeError)  forecast or save before fit
-    ├── StorageError (RuntimeError)    a saved model cannot be read or written
+    ├── StorageError (RuntimeError)    a saved model or a data file cannot be read or written
     └── NumericalError (ArithmeticError)  a solve failed; names the series
 
     AruWarning (UserWarning)           something was contained and is reported

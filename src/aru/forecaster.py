@@ -17,7 +17,7 @@ import torch
 from aru import records, storage
 from aru.backtest import cutoff_rows, rolling
 from aru.columns import Ints, as_frame, read_static, show_rows
-from aru.engine import Engine, Ragged, choose_device
+from aru.engine import Engine, choose_device
 from aru.errors import (
     AruError,
     AruWarning,
@@ -44,7 +44,7 @@ from aru.models import build, resolve
 from aru.panel import Panel, read_panel
 from aru.predictions import future_style, predict_next, predict_rows, warn_failed
 from aru.records import Record
-from aru.schema import Schema, choose_lags, context_length, learn_schema
+from aru.schema import Schema, choose_lags, context_length
 from aru.settings import (
     CellInput,
     DistributionName,
@@ -70,6 +70,7 @@ class Forecaster:
         hist_exog_list: Columns known only up to the present.
         stat_exog_list: Columns of `static_df`.
         lags: Past values of y as inputs, none shorter than h; "auto": whole seasons by frequency.
+        season: Rows of a season: each lead reads the latest known value of its own phase, too, however long h is.
         encoder: "lstm", "gru", "sru" (statistical recurrent unit) or "fru" (Fourier recurrent unit).
         encoder_layers: Layers of the encoder.
         decoder_rnn: Put an RNN over the leads into the decoder.
@@ -104,7 +105,7 @@ class Forecaster:
         births: Share of series that each training step lets begin at a random later time, as if newly opened.
         random_seed: Seed; on a CPU a training repeats bit for bit.
         accelerator: "auto" (CUDA if present, else CPU), "cpu" or "gpu".
-        trainer_options: Further options of Lightning's Trainer (devices, logger, callbacks, ...).
+        trainer_options: Further options of Lightning's Trainer (devices, num_nodes, strategy, callbacks, ...).
         alias: Name of the forecast columns instead of the model's.
     """
 
@@ -118,6 +119,7 @@ class Forecaster:
         hist_exog_list: Sequence[str] | None = None,
         stat_exog_list: Sequence[str] | None = None,
         lags: Sequence[int] | Literal["auto"] | None = None,
+        season: int | None = None,
         encoder: str = "lstm",
         encoder_layers: int = 1,
         decoder_rnn: bool = False,
@@ -174,39 +176,27 @@ class Forecaster:
     ) -> Forecaster:
         """Train on a long frame; afterwards the states have consumed all of it.
 
+        `df` may be a folder of Parquet files that are partitioned by series: its rows are then read as they are needed.
         The last `val_size` rows of each series are kept out of the loss and watched as validation. With
         `checkpoint_dir` training saves its progress there and resumes from what it finds.
         """
-        from aru.batches import TrainingData
+        from aru.history import History, ParquetParts
         from aru.training import train
 
         settings = self.settings
         _check_whole("val_size", val_size, 0)
-        style = FrameStyle.of(df)
-        panel = self._read(df)
-        static_columns = read_static(static_df, panel.ids, settings.stat_exog_list)
-        end = panel.starts + panel.lengths
-        train_rows = np.arange(len(panel.ds)) < np.repeat(end - val_size, panel.lengths)
-        self._check_enough(panel, val_size)
-        schema = learn_schema(panel, static_columns, settings, self._freq, train_rows)
-        rows = schema.encode(panel)
-        static = schema.encode_static(static_columns, panel.ids)
-        data = TrainingData(
-            names=[str(i) for i in panel.ids],
-            rows=rows,
-            static=static,
-            starts=torch.from_numpy(panel.starts),
-            lengths=torch.from_numpy(panel.lengths),
-            val_size=val_size,
-        )
-        run = train(data, settings, schema, None if checkpoint_dir is None else Path(checkpoint_dir))
+        frames = ParquetParts(df) if isinstance(df, (str, Path)) else [df]
+        history = History(frames, self._read, static_df, settings, val_size)
+        schema = history.learn(self._freq)
+        self._check_enough(max(int(lengths.max()) for lengths in history.part_lengths), val_size)
+        run = train(history, settings, schema, None if checkpoint_dir is None else Path(checkpoint_dir))
         engine = Engine(run.settings, schema, run.models, choose_device(settings.accelerator))
-        whole = Ragged(rows, data.starts, data.lengths, torch.from_numpy(panel.skipped))
-        state = engine.advance(engine.empty(static), whole)
+        states = [engine.advance(engine.empty(part.static), part.rows) for part in history.parts()]
         # Only now: a training that broke off leaves what was there before.
         self.settings, self.val_loss = run.settings, run.val_loss
-        self._engine, self._style, self._ids, self._state = engine, style, panel.ids, state
-        self._trained_ids, self._trained_until = panel.ids, panel.ds[(end - 1 - val_size).clip(min=panel.starts)]
+        self._engine, self._style, self._ids = engine, FrameStyle.of(frames[0]), history.ids
+        self._state = concat(states) if len(states) > 1 else states[0]
+        self._trained_ids, self._trained_until = history.ids, history.until
         return self
 
     def predict(
@@ -217,9 +207,9 @@ class Forecaster:
         `futr_df` holds the known-future covariates of these steps; without a frequency also their timestamps.
         """
         engine = self._require_fit()
-        index = self._index(ids)
-        state = take(self._state, torch.from_numpy(index).to(engine.device))
         futr = read_futr(engine, self._freq, futr_df)
+        index = self._index(ids)
+        state = records.select(Record(self._state), index).now
         columns = predict_next(engine, self._freq, self._ids[index], state, futr, level)
         return future_style(self._style, futr_df).build(columns)
 
@@ -389,16 +379,20 @@ class Forecaster:
         if update.record is None:
             return
         state, known = update.record.now, len(update.ids) - len(update.new_ids)
+        old = update.ids[:known]
+        if old.equals(self._ids):  # every series, in order
+            self._state, self._ids = state, update.ids
+            return
         here = torch.arange(len(state.last), device=state.last.device)
-        index = torch.from_numpy(self._ids.get_indexer(update.ids[:known])).to(here.device)
+        index = torch.from_numpy(self._ids.get_indexer(old)).to(here.device)
         merged = put(self._state, index, take(state, here[:known]))
         if len(update.new_ids):
             merged = concat([merged, take(state, here[known:])])
         ids = self._ids.append(update.new_ids) if len(update.new_ids) else self._ids
         self._state, self._ids = merged, ids
 
-    def _check_enough(self, panel: Panel, val_size: int) -> None:
-        longest, h = int(panel.lengths.max()) - val_size, self.settings.h
+    def _check_enough(self, longest: int, val_size: int) -> None:
+        longest, h = longest - val_size, self.settings.h
         if longest < h + 1:
             raise TooLittleDataError(
                 f"The longest series has {longest} rows to train on"

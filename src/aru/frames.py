@@ -28,14 +28,16 @@ def _percentages(level: Any) -> list[float]:
     return values
 
 
-def forecast_columns(forecast: Forecast, name: str, level: Sequence[float] | None) -> dict[str, Any]:
+def forecast_names(name: str, level: Sequence[float] | None) -> list[str]:
     """`<name>` is the mean, then `<name>-median`, `<name>-lo-<level>` and `<name>-hi-<level>`."""
-    values = forecast.quantiles.numpy()
-    columns = {name: forecast.mean.numpy().ravel(), f"{name}-median": values[0].ravel()}
-    for i, value in enumerate(_percentages(level)):
-        columns[f"{name}-lo-{value:g}"] = values[1 + 2 * i].ravel()
-        columns[f"{name}-hi-{value:g}"] = values[2 + 2 * i].ravel()
-    return columns
+    ends = [f"{name}-{end}-{value:g}" for value in _percentages(level) for end in ("lo", "hi")]
+    return [name, f"{name}-median", *ends]
+
+
+def forecast_columns(forecast: Forecast, name: str, level: Sequence[float] | None) -> dict[str, Any]:
+    """The columns that `forecast_names` lists."""
+    values = [forecast.mean, *forecast.quantiles]
+    return {k: v.numpy().ravel() for k, v in zip(forecast_names(name, level), values, strict=True)}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -22,8 +22,10 @@ from aru.frequency import Frequency, Times
 from aru.panel import Known, Observations, Panel, continuation, read_future, read_observations
 from aru.records import Flat, Past, Record
 from aru.schema import Rows, Schema
+from aru.screening import set_aside
 
 Late = Literal["raise", "skip", "correct"]
+Odd = Literal["raise", "skip"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,6 +64,7 @@ class Update(NamedTuple):
     record: Record | None
     result: UpdateResult
     tally: Tally
+    repeated: dict[str, Any]  # the duplicates, as `left_out` lists other rows
 
 
 def read_update(engine: Engine, freq: Frequency, df: Any) -> Observations:
@@ -81,16 +84,23 @@ def compute_update(
     record: Record,
     static_df: Any,
     late: Late,
+    odd: Odd = "raise",
 ) -> Update:
-    """The records that result from new observations. `ids` and `record`: what is known of the series in `new`."""
+    """The records that result from new observations. `ids` and `record`: what is known of the series in `new`.
+
+    `odd` rows do not continue any series: they lie beside its grid, or begin one without a value.
+    """
     if late not in ("raise", "skip", "correct"):
         raise ConfigError(f"late={late!r} is not known: choose 'raise', 'skip' or 'correct'.")
     known = Known(ids, record.now.last.cpu().numpy())
+    new, aside = set_aside(new, freq, known) if odd == "skip" else (new, None)
     panel, past = continuation(new, freq, known, engine.max_gap + record.correctable)
     reasons = judge_past(ids, _remembered(record), past)
     wrong = reasons != "duplicate"
     revised = wrong & _in_reach(freq, ids, record, past) if late == "correct" else np.zeros(len(wrong), bool)
     left_out = left_out_rows(past, reasons, wrong & ~revised)
+    if aside is not None:
+        left_out = {name: np.concatenate([aside[name], values]) for name, values in left_out.items()}
     if late == "raise" and wrong.any():
         raise LateError(
             f"new_df has {int(wrong.sum())} rows at or before the latest time of their series: "
@@ -115,13 +125,14 @@ def compute_update(
         left_out=left_out,
         style=style,
     )
+    repeated = left_out_rows(past, reasons, ~wrong)
     names = ids[touched].append(new_ids) if len(new_ids) else ids[touched]
     if len(names) == 0:
-        return Update(names, new_ids, None, result, tally)
+        return Update(names, new_ids, None, result, tally, repeated)
     base = _base(engine, records.select(record, np.flatnonzero(touched)), new_ids, static_df)
     corrections = _flat(engine.schema, names, past.select(revised)) if revised.any() else None
     advanced = records.advance(engine, base, _flat(engine.schema, names, panel), corrections)
-    return Update(names, new_ids, advanced, result, tally)
+    return Update(names, new_ids, advanced, result, tally, repeated)
 
 
 def _tally(ids: pd.Index[Any], panel: Panel, past: Panel, duplicate: Bools, revised: Bools) -> Tally:

@@ -16,14 +16,13 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from aru.columns import Bools, Categories, Column, Floats, Ints
-from aru.errors import ColumnError, ConfigError, ValueRangeError
-from aru.frequency import CYCLES, DAY, Frequency, Times, calendar_codes, calendar_features
+from aru.columns import Categories, Column, Floats, Ints
+from aru.errors import ColumnError, ConfigError
+from aru.frequency import Frequency, Times, calendar_codes
 from aru.panel import Panel
 from aru.settings import Settings
 
 OUTSIDE = 1.0  # how far a number may leave its training range, in units of the range, before it is cut off
-ENOUGH_CYCLES = 1.75  # of a calendar feature, before it is a pattern and not just the date
 MANY_ZEROS = 0.2  # share of zeros from which counts are modelled as counts
 
 
@@ -123,7 +122,7 @@ class Schema:
     def encode_static(self, columns: Mapping[str, Column], ids: pd.Index[Any]) -> Static:
         """Encode static covariates, and the series' own identity where it is an input."""
         if any(c.name == "unique_id" for c in self.stat[1]):
-            columns = {**columns, "unique_id": _id_column(ids)}
+            columns = {**columns, "unique_id": id_column(ids)}
         return Static(*_encode_group(self.stat, columns, len(ids)))
 
     def no_static(self) -> Static:
@@ -153,54 +152,11 @@ class Schema:
         return cls(**{**values, **changed})
 
 
-def learn_schema(
-    panel: Panel, static: Mapping[str, Column], settings: Settings, freq: Frequency, train: Bools
-) -> Schema:
-    """Learn from the rows where `train` is true; the others (validation) only have to be encodable."""
-    y = panel.y[train & panel.observed]
-    _check_target(panel, settings, train & panel.observed)
-    level = np.abs(y)
-    # The paper's scale is 1 + mean|y|. Data measured in small units (rates, shares) would hardly be scaled by
-    # it, so the constant shrinks with them.
-    unit = float(min(1.0, level.mean())) or 1.0
-    stat = _learn_group(settings.stat_exog_list, static, slice(None))
-    if settings.series_id:
-        stat = (stat[0], (*stat[1], CategoryColumn("unique_id", _id_column(panel.ids).values)))
-    return Schema(
-        input_size=context_length(settings, freq),
-        lags=choose_lags(settings, freq),
-        distribution=choose_distribution(settings, y),
-        datetime=panel.datetime,
-        integer_ids=bool(pd.api.types.is_integer_dtype(panel.ids)),
-        nonnegative=bool((y >= 0).all()),
-        integer=bool((y == np.round(y)).all()),
-        unit=unit,
-        typical_scale=float(unit + np.median(level)),
-        calendar=_learn_calendar(panel, train) if panel.datetime else (),
-        futr=_learn_group(settings.futr_exog_list, panel.columns, train),
-        hist=_learn_group(settings.hist_exog_list, panel.columns, train),
-        stat=stat,
-    )
-
-
-def _check_target(panel: Panel, settings: Settings, known: Bools) -> None:
-    """Refuse values that the chosen transform or distribution cannot take."""
-    negative = np.flatnonzero(known & (panel.y < 0))
-    if settings.transform == "log1p" and len(negative):
-        raise ValueRangeError(
-            f"transform='log1p' needs y >= 0, but it is negative at {panel.show(negative)}. Use transform='asinh'."
-        )
-    odd = np.flatnonzero(known & ~((panel.y >= 0) & (panel.y == np.round(panel.y))))
-    if settings.distribution == "negative-binomial" and len(odd):
-        raise ValueRangeError(
-            f"The negative binomial needs counts (0, 1, 2, ...), but y is no count at {panel.show(odd)}. "
-            "Use distribution='student-t'."
-        )
-
-
 def context_length(settings: Settings, freq: Frequency) -> int:
-    """`input_size`, or the horizon, or a season that is not much longer than the horizon."""
+    """`input_size`, or the horizon, or a season that is not much longer than the horizon, or what `season` needs."""
     seasons = [season for season in freq.seasons() if season <= 4 * settings.h]
+    if settings.season:
+        seasons.append(settings.season + settings.window_stride)
     return settings.input_size or max([settings.h, *seasons])
 
 
@@ -214,13 +170,12 @@ def choose_lags(settings: Settings, freq: Frequency) -> tuple[int, ...]:
     return tuple(sorted({season * -(-settings.h // season) for season in seasons}))
 
 
-def choose_distribution(settings: Settings, y: Floats) -> str:
-    """Student-t, or the negative binomial for non-negative integers with many zeros."""
+def choose_distribution(settings: Settings, counts: bool, zeros: float) -> str:
+    """Student-t, or the negative binomial for non-negative integers with a large share of zeros."""
     if settings.distribution != "auto":
         return settings.distribution
-    counts = bool((y >= 0).all() and (y == np.round(y)).all())
     plain = settings.transform is None and settings.loss == "nll"
-    return "negative-binomial" if counts and plain and (y == 0).mean() > MANY_ZEROS else "student-t"
+    return "negative-binomial" if counts and plain and zeros > MANY_ZEROS else "student-t"
 
 
 def _encode_group(group: Group, columns: Mapping[str, Column], n: int) -> tuple[Tensor, Tensor]:
@@ -241,31 +196,6 @@ def _encode_group(group: Group, columns: Mapping[str, Column], n: int) -> tuple[
     return torch.from_numpy(values), torch.from_numpy(codes)
 
 
-def _learn_group(names: Sequence[str], columns: Mapping[str, Column], train: Any) -> Group:
-    numbers, categories = [], []
-    for name in names:
-        column = columns[name]
-        if isinstance(column, Categories):
-            seen = np.unique(column.codes[train])
-            categories.append(CategoryColumn(name, tuple(column.values[c] for c in seen if c >= 0)))
-        else:
-            known = column[train]
-            known = known[~np.isnan(known)]
-            low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 1.0)
-            numbers.append(NumberColumn(name, low, high))
-    return tuple(numbers), tuple(categories)
-
-
-def _learn_calendar(panel: Panel, train: Bools) -> tuple[CategoryColumn, ...]:
-    """Calendar features by the distance between rows; those whose values training saw about twice."""
-    ds = panel.ds[train]
-    gaps = np.diff(ds)[np.diff(panel.series[train]) == 0]
-    step = int(np.median(gaps)) if len(gaps) else DAY
-    span = int(ds.max() - ds.min())
-    names = [f for f in calendar_features(step) if span >= ENOUGH_CYCLES * CYCLES[f]]
-    return tuple(CategoryColumn(f, tuple(str(v) for v in np.unique(calendar_codes(f, ds)))) for f in names)
-
-
 def _calendar_column(column: CategoryColumn, ds: Times) -> Ints:
     known = np.array([int(v) for v in column.values])
     codes = calendar_codes(column.name, ds)
@@ -273,5 +203,6 @@ def _calendar_column(column: CategoryColumn, ds: Times) -> Ints:
     return np.where(known[at] == codes, at + 1, 0)
 
 
-def _id_column(ids: pd.Index[Any]) -> Categories:
+def id_column(ids: pd.Index[Any]) -> Categories:
+    """The names of series as a covariate."""
     return Categories(np.arange(len(ids)), tuple(str(i) for i in ids))

@@ -75,6 +75,7 @@ class Settings:
     hist_exog_list: Sequence[str] = ()
     stat_exog_list: Sequence[str] = ()
     lags: Sequence[int] | Literal["auto"] | None = None
+    season: int | None = None
     encoder: str = "lstm"
     encoder_layers: int = 1
     decoder_rnn: bool = False
@@ -144,7 +145,7 @@ class Settings:
 
     def _check(self) -> None:
         _positive("h", self.h)
-        for name in ("input_size", "stride"):
+        for name in ("input_size", "stride", "season"):
             if getattr(self, name) is not None:
                 _positive(name, getattr(self, name))
         for name in ("encoder_layers", "ensemble", "max_steps", "batch_size", "max_windows"):
@@ -160,6 +161,11 @@ class Settings:
             raise ConfigError(f"An integer freq must be at least 1, got {self.freq}.")
         if self.stride is not None and self.stride > self.h:
             raise ConfigError(f"stride={self.stride} is longer than h={self.h}: choose stride <= h.")
+        if self.season and self.input_size and self.season + self.window_stride > self.input_size:
+            raise ConfigError(
+                f"season={self.season} needs a context of a season and a stride, {self.season + self.window_stride} "
+                f"rows, but input_size is {self.input_size}: raise it, or lower the stride."
+            )
         if self.accelerator == "mps":
             raise ConfigError("accelerator='mps' has no float64, which the statistics need: use 'cpu' or 'gpu'.")
         for name, value, allowed in (

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -17,12 +17,20 @@ from aru.columns import as_frame
 from aru.errors import ConfigError, StorageError
 from aru.forecaster import Forecaster
 from aru.frames import FrameStyle
-from aru.ingest import Late, Update, UpdateResult, compute_update, read_futr, read_update
+from aru.ingest import Late, Odd, Update, UpdateResult, compute_update, read_futr, read_update
 from aru.predictions import future_style, predict_next
 from aru.records import Record
-from aru.store import About, Key, MemoryStore, SQLiteStore, Store
+from aru.store import About, Key, MemoryStore, SQLiteStore, Store, Transaction
 
 AT_ONCE = 2**14  # series whose states are decoded at a time
+
+
+class _Latest(NamedTuple):
+    """The records that the latest update wrote, at hand for what follows it, and the store's version since then."""
+
+    version: int
+    ids: pd.Index[Any]
+    record: Record
 
 
 class Stream:
@@ -49,6 +57,7 @@ class Stream:
         forecaster = model if isinstance(model, Forecaster) else Forecaster.load(model, accelerator)
         self._engine, self._freq, self._style = forecaster._require_fit(), forecaster._freq, forecaster._style
         self._store = _open(store)
+        self._latest: _Latest | None = None
         try:
             self._prepare(forecaster, correctable)
         except BaseException:
@@ -69,18 +78,22 @@ class Stream:
         """
         return self.apply(df, static_df, late).result
 
-    def apply(self, df: Any, static_df: Any = None, late: Late = "raise") -> Update:
-        """The same as `update`, with the new records and the counts of each series."""
+    def apply(self, df: Any, static_df: Any = None, late: Late = "raise", odd: Odd = "raise") -> Update:
+        """The same as `update`, with the new records and the counts of each series.
+
+        With `odd="skip"` rows that continue no series, nor begin one, are left out as well.
+        """
         frame = as_frame(df, "new_df")
         style = FrameStyle.of(frame, self._style)
         new = read_update(self._engine, self._freq, frame)
         with self._store.writing() as change:
-            blobs = change.get(new.ids.tolist())
-            known = new.ids[[blob is not None for blob in blobs]]
-            record = self._decode(known, [blob for blob in blobs if blob is not None])
-            update = compute_update(self._engine, self._freq, style, new, known, record, static_df, late)
+            version = change.version()
+            known, record = self._known(change, new.ids)
+            update = compute_update(self._engine, self._freq, style, new, known, record, static_df, late, odd)
             if update.record is not None:
                 change.put(update.ids.tolist(), self._codec.encode(update.record))
+        if version is not None and update.record is not None and len(update.ids) <= AT_ONCE:
+            self._latest = _Latest(version + 1, update.ids, update.record)
         return update
 
     def predict(
@@ -99,13 +112,16 @@ class Stream:
         futr = read_futr(self._engine, self._freq, futr_df)
         with self._store.reading() as view:
             keys = view.keys() if ids is None else archive.as_keys(ids)
-            blobs = archive.require_known(keys, view.get(keys))
-        names = self._index(keys)
+            names = self._index(keys)
+            record = self._latest_of(view, names)
+            blobs = [] if record is not None else archive.require_known(keys, view.get(keys))
         parts = []
         for at in range(0, max(len(keys), 1), AT_ONCE):
             here = slice(at, at + AT_ONCE)
-            state = self._decode(names[here], blobs[here]).now
+            state = (record or self._decode(names[here], blobs[here])).now
             parts.append(predict_next(self._engine, self._freq, names[here], state, futr, level))
+        if len(parts) == 1:
+            return parts[0]
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
     def series(self) -> Any:
@@ -171,6 +187,23 @@ class Stream:
                 record = records.begin(forecaster._state, self.correctable)
                 change.put(forecaster._ids.tolist(), self._codec.encode(record))
         return about or self._about
+
+    def _known(self, view: Transaction, names: pd.Index[Any]) -> tuple[pd.Index[Any], Record]:
+        """Those of the series that are known, and their records."""
+        record = self._latest_of(view, names)
+        if record is not None:
+            return names, record
+        blobs = view.get(names.tolist())
+        known = names[[blob is not None for blob in blobs]]
+        return known, self._decode(known, [blob for blob in blobs if blob is not None])
+
+    def _latest_of(self, view: Transaction, names: pd.Index[Any]) -> Record | None:
+        """Records of series that were all in the latest update, unless the store has changed since."""
+        latest = self._latest
+        if latest is None or latest.version != view.version():
+            return None
+        at = latest.ids.get_indexer(names)
+        return records.select(latest.record, at) if (at >= 0).all() else None
 
     def _index(self, keys: Sequence[Key]) -> pd.Index[Any]:
         return pd.Index(keys, dtype=np.int64 if self._engine.schema.integer_ids else object)

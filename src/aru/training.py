@@ -21,13 +21,14 @@ from typing import Any, NamedTuple
 
 import lightning.pytorch as pl
 import torch
+import torch.distributed as dist
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from torch import Tensor
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils.data import DataLoader
 
-from aru.batches import Batch, Batches, Numbers, TrainingData
+from aru.batches import Batch, Batches, Everything, Some, Source
 from aru.engine import choose_device
 from aru.errors import AruWarning, ConfigError, NumericalError, listing
 from aru.models import build
@@ -44,31 +45,39 @@ VALIDATIONS = 20  # over a training, unless snapshots ask for one after every ep
 class Training(pl.LightningModule):
     """Optimises one model."""
 
-    def __init__(self, model: Model, data: TrainingData, settings: Settings, schema: Schema) -> None:
+    def __init__(self, model: Model, source: Source, settings: Settings, schema: Schema) -> None:
         super().__init__()
         self.model = model
         self.average = _average(model, settings.weight_average)
         self.settings = settings
         self.schema = schema
-        self.data = data
-        self.sums = running_sums(data.rows, data.starts)
-        self.failed: set[int] = set()
+        self.source = source
+        self._turn_to(0)
+        self.failed: set[str] = set()
         self.skipped_steps = 0
 
     def on_fit_start(self) -> None:
-        """Keep all rows on the training device: batches are gathered there."""
-        self.data = self.data.to(self.device)
-        self.sums = Sums._make(v.to(self.device) for v in self.sums)
+        """Keep the rows of a part on the training device: batches are gathered there."""
+        self._turn_to(self.part)
+
+    def _turn_to(self, part: int) -> None:
+        self.part = part
+        for held in ("data", "sums"):  # goes before another part is read
+            self.__dict__.pop(held, None)
+        self.data = self.source.part(part).to(self.device)
+        self.sums = Sums._make(v.to(self.device) for v in running_sums(self.data.rows, self.data.starts))
 
     def training_step(self, batch: Batch, _: int) -> Tensor:
         """Mean loss of the values of all windows. A series whose loss is not finite is left out and reported."""
+        if batch.part != self.part:
+            self._turn_to(batch.part)
         series, birth, begin = (v.to(self.device) for v in (batch.series, batch.birth, batch.begin))
         grid = self._grid(batch.phase, batch.rows)
         lengths = self.data.lengths[series] - self.data.val_size - birth
         losses = self.model.losses(self._block(series, birth, begin, lengths, batch.rows), grid)
         finite = losses.total.isfinite()
         if not bool((finite & ~losses.failed).all()):
-            self.failed.update(series[~finite | losses.failed].tolist())
+            self.failed.update(self.data.names[i] for i in series[~finite | losses.failed].tolist())
             if not bool(finite.any()):
                 raise NumericalError(
                     "The loss of every series of a batch is not finite: training diverged. Lower learning_rate."
@@ -77,13 +86,16 @@ class Training(pl.LightningModule):
                 keep = finite.nonzero().squeeze(-1)
                 block = self._block(series[keep], birth[keep], begin[keep], lengths[keep], batch.rows)
                 losses = self.model.losses(block, grid)
-        loss = losses.total.sum() / losses.values.sum().clamp(min=1)
+        # Gradients are averaged over processes: this is the mean over the values of all of them.
+        loss = losses.total.sum() / _mean_over_processes(losses.values.sum()).clamp(min=1)
         self.log("train_loss", loss.detach(), prog_bar=True)
         return loss
 
-    def validation_step(self, series: Tensor, _: int) -> None:
+    def validation_step(self, batch: Some, _: int) -> None:
         """Loss of the windows whose origin lies in the validation part, statistics running on."""
-        series = series.to(self.device)
+        part, series = batch.part, batch.series.to(self.device)
+        if part != self.part:
+            self._turn_to(part)
         stride, val = self.settings.window_stride, self.data.val_size
         lengths = self.data.lengths[series]
         n = min(int(lengths.max()), max(self.settings.max_windows * stride, val + stride))
@@ -94,7 +106,7 @@ class Training(pl.LightningModule):
         )
         finite = losses.total.isfinite()
         total, count = losses.total[finite].sum(), losses.values[finite].sum()
-        self.log("val_loss", total / count.clamp(min=1), batch_size=int(count), prog_bar=True)
+        self.log("val_loss", total / count.clamp(min=1), batch_size=int(count), prog_bar=True, sync_dist=True)
 
     def configure_optimizers(self) -> Any:
         """Adam, with a one-cycle schedule unless the rate is to stay constant."""
@@ -223,32 +235,32 @@ class Run(NamedTuple):
     val_loss: float
 
 
-def train(data: TrainingData, settings: Settings, schema: Schema, checkpoint_dir: Path | None = None) -> Run:
+def train(source: Source, settings: Settings, schema: Schema, checkpoint_dir: Path | None = None) -> Run:
     """Train what the settings ask for: a search over candidates, an ensemble of seeds, or one model."""
-    if (settings.search or settings.snapshots) and data.val_size == 0:
+    if (settings.search or settings.snapshots) and source.val_size == 0:
         raise ConfigError("search and snapshots choose by validation loss: give fit a val_size, for instance h.")
     best = None
     if settings.search:
         names, runs = list(settings.search), []
         for i, values in enumerate(itertools.product(*settings.search.values())):
             candidate = dataclasses.replace(settings, search=None, **dict(zip(names, values, strict=True)))
-            runs.append(_train_one(data, candidate, schema, 0, _below(checkpoint_dir, f"candidate-{i}")))
+            runs.append(_train_one(source, candidate, schema, 0, _below(checkpoint_dir, f"candidate-{i}")))
         best = min(runs, key=lambda run: (math.isnan(run.val_loss), run.val_loss))
     chosen = settings if best is None else best.settings
     members = [best] if best is not None else []
     for member in range(len(members), settings.ensemble):
-        members.append(_train_one(data, chosen, schema, member, _below(checkpoint_dir, f"member-{member}")))
+        members.append(_train_one(source, chosen, schema, member, _below(checkpoint_dir, f"member-{member}")))
     models = [model for run in members for model in run.models]
     return Run(chosen, models, sum(run.val_loss for run in members) / len(members))
 
 
-def _train_one(data: TrainingData, settings: Settings, schema: Schema, member: int, directory: Path | None) -> Run:
+def _train_one(source: Source, settings: Settings, schema: Schema, member: int, directory: Path | None) -> Run:
     seed = settings.random_seed * 1000 + member
     with _seeded(seed), _quiet():
         model = build(settings, schema)
-        module = Training(model, data, settings, schema)
-        batches = Batches(data, settings, seed)
-        epoch = max(math.ceil(len(batches.usable) / batches.size), 1)
+        module = Training(model, source, settings, schema)
+        batches = Batches(source, settings, seed)
+        epoch = batches.epoch
         if not settings.snapshots:
             epoch = max(epoch, min(MIN_EPOCH, settings.max_steps))
         snapshots = Snapshots(settings.snapshots)
@@ -258,12 +270,12 @@ def _train_one(data: TrainingData, settings: Settings, schema: Schema, member: i
             resume = _resume_point(directory, settings)
             callbacks.append(ModelCheckpoint(directory, save_last=True, save_top_k=0, every_n_train_steps=epoch))
         trainer = _trainer(settings, epoch, callbacks, member)
-        every: DataLoader[int] = DataLoader(Numbers(len(data.lengths)), batch_size=4 * settings.batch_size)
+        every: DataLoader[Some] = DataLoader(Everything(source, 4 * settings.batch_size), batch_size=None)
         try:
             trainer.fit(
                 module,
                 DataLoader(batches, batch_size=None),
-                every if data.val_size else None,
+                every if source.val_size else None,
                 ckpt_path=resume,
                 weights_only=False,
             )
@@ -271,9 +283,9 @@ def _train_one(data: TrainingData, settings: Settings, schema: Schema, member: i
             raise KeyboardInterrupt from stop
         if directory is not None:
             trainer.save_checkpoint(directory / "last.ckpt")
-        if data.val_size and not snapshots.best:
+        if source.val_size and not snapshots.best:
             trainer.validate(module, every, verbose=False)  # the loss of the weights that are kept
-    _report(module, data)
+    _report(module)
     val_loss = float(trainer.callback_metrics.get("val_loss", math.nan))
     if snapshots.best:
         models = [copy.deepcopy(model) for _ in snapshots.best]
@@ -286,6 +298,8 @@ def _train_one(data: TrainingData, settings: Settings, schema: Schema, member: i
 def _trainer(settings: Settings, epoch: int, callbacks: list[Callback], member: int) -> pl.Trainer:
     """Lightning's Trainer for these settings; `trainer_options` have the last word."""
     options = dict(settings.trainer_options or {})
+    if options.get("strategy") == "ddp":  # not every configuration has a use for every parameter
+        options["strategy"] = "ddp_find_unused_parameters_true"
     title = f"Training {settings.name}" + (f" {member + 1}/{settings.ensemble}" if settings.ensemble > 1 else "")
     show = [Progress(title)] if options.pop("enable_progress_bar", True) else []
     epochs = math.ceil(settings.max_steps / epoch)
@@ -323,19 +337,27 @@ def _resume_point(directory: Path, settings: Settings) -> str | None:
 
 
 def _average(model: Model, decay: float) -> AveragedModel | None:
-    return AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay)) if decay else None
+    # Without gradients: processes that train together wait for those of all other parameters.
+    return AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay)).requires_grad_(False) if decay else None
+
+
+def _mean_over_processes(value: Tensor) -> Tensor:
+    if not dist.is_initialized():
+        return value
+    total = value.detach().clone()
+    dist.all_reduce(total)
+    return total / dist.get_world_size()
 
 
 def _below(directory: Path | None, name: str) -> Path | None:
     return None if directory is None else directory / name
 
 
-def _report(module: Training, data: TrainingData) -> None:
+def _report(module: Training) -> None:
     if module.failed:
-        names = [data.names[i] for i in sorted(module.failed)]
         warnings.warn(
-            f"Training met numerical failures in the series {listing(names)}; they were left out or forecast without "
-            "adaptation in those steps. Check their values.",
+            f"Training met numerical failures in the series {listing(sorted(module.failed))}; they were left out or "
+            "forecast without adaptation in those steps. Check their values.",
             AruWarning,
             stacklevel=2,
         )

@@ -13,10 +13,10 @@ from torch import Tensor
 from aru import Forecaster
 from aru.errors import ConfigError
 from aru.frequency import Frequency
+from aru.learning import learn_schema
 from aru.models import MODELS, build, resolve
 from aru.models.deepstate import HARMONICS, DeepState, fourier
 from aru.panel import read_panel
-from aru.schema import learn_schema
 from aru.settings import Settings
 from aru.windows import Block, Grid, gather_block, running_sums, shift_block
 

@@ -18,6 +18,7 @@ import pytest
 
 from aru import Forecaster, Stream
 from aru.errors import ConfigError
+from aru.serve import app as pages
 from aru.serve.limits import Budget
 from aru.serve.options import Options
 from tests.shops import BASE, START, STATIC, TRAINED, H, both, rows
@@ -299,7 +300,7 @@ def test_series_are_listed_page_by_page(serve: Serve, trained: Forecaster) -> No
         seen += page.json()["series"]
         if (cursor := page.json()["next_cursor"]) is None:
             break
-    assert seen == [{"unique_id": name, "ds": day(20), "observations": 1} for name in names]
+    assert seen == [{"unique_id": name, "ds": day(20), "observations": 1, "accuracy": None} for name in names]
     for wrong in ("limit=0", "limit=1001", "limit=x", "cursor=x", "cursor=MQ=="):
         assert running.client.get(f"/v1/series?{wrong}").status_code == 422
     assert running.client.get("/v1/series/Shop/03").json()["unique_id"] == "Shop/03"
@@ -348,13 +349,20 @@ def test_health_and_metrics(serve: Serve, trained: Forecaster) -> None:
 
 def test_pages_load_nothing_from_elsewhere(serve: Serve, trained: Forecaster) -> None:
     running = serve(trained)
-    for path in ("/", "/docs", "/static/docs.js", "/static/page.css"):
+    files = [f"/static/{file.relative_to(pages.STATIC).as_posix()}" for file in pages.STATIC.rglob("*.*")]
+    assert len(files) > 10
+    for path in ("/", "/docs", *files):
         answer = running.client.get(path)
         assert answer.status_code == 200
-        assert "//" not in re.sub(r"^ *// .*$", "", answer.text, flags=re.MULTILINE), path
+        text = re.sub(r"(^|; |, |\{ )// .*$", "", answer.text, flags=re.MULTILINE).replace(
+            'xmlns="http://www.w3.org', ""
+        )
+        assert "//" not in re.sub(r"^ *// .*$", "", text, flags=re.MULTILINE), path
+        assert not re.search(
+            r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|<style| on\w+=|style=", text
+        )
         assert answer.headers["x-content-type-options"] == "nosniff"
-        assert "default-src 'self'" in answer.headers["content-security-policy"]
-    assert len(running.client.get("/static/plotly.min.js").content) > 10**6
+        assert "default-src 'none'; script-src 'self';" in answer.headers["content-security-policy"]
     assert running.client.get("/static/../app.py").status_code == 404
 
 

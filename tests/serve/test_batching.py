@@ -254,23 +254,33 @@ def test_stopping_answers_what_was_accepted(
     serve: Serve, trained: Forecaster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     running = serve(trained, tmp_path / "state.db")
-    apply, entered = running.stream.apply, threading.Event()
+    apply, updates = running.stream.apply, running.app.state.updates
+    submit, accepted, everyone = updates.submit, list[Any](), threading.Event()
+
+    def counted(*arguments: Any) -> Any:
+        accepted.append(arguments)
+        if len(accepted) == 8:
+            everyone.set()
+        return submit(*arguments)
 
     def slow(*arguments: Any) -> Any:
-        entered.set()
-        threading.Event().wait(0.5)
+        everyone.wait(60)
+        threading.Event().wait(0.2)  # the service is asked to stop meanwhile
         return apply(*arguments)
 
+    monkeypatch.setattr(updates, "submit", counted)
     monkeypatch.setattr(running.stream, "apply", slow)
     with ThreadPoolExecutor(8) as pool:
         posts = [
             pool.submit(
-                httpx.post, f"{running.url}/v1/observations", json={"observations": as_json(rows(f"s{i}", [1]))}
+                httpx.post,
+                f"{running.url}/v1/observations",
+                json={"observations": as_json(rows(f"s{i}", [1]))},
+                timeout=60,
             )
             for i in range(8)
         ]
-        entered.wait(10)
-        threading.Event().wait(0.3)
+        everyone.wait(60)
         running.stop()
         answers = [post.result() for post in posts]
     assert [a.json()["applied"] for a in answers] == [1] * 8

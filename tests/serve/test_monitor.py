@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from aru import Forecaster, Stream
 from aru.errors import StorageError
 from aru.serve.monitor import KEPT, Monitor, unadapted
+from aru.serve.summaries import rolling
 from aru.state import SeriesState
 from tests.shops import BASE, E, H, both, rows
 
@@ -62,7 +64,8 @@ def test_past_forecasts_are_those_of_their_time(trained: Forecaster, step: int) 
     for first in range(21, 21 + 4 * H * step, step):
         if (first - 21) % (-(-H // step) * step) == 0:  # here a window begins
             adapted, plain = watched.stream.predict(level=[80]), watched.unadapted()
-            columns = [adapted[c] for c in ("aru-median", "aru-lo-80", "aru-hi-80")] + [plain["aru-median"]]
+            columns = [adapted[c] for c in ("aru-median", "aru-lo-80", "aru-hi-80")]
+            columns += [plain["aru-median"], adapted["aru"] - plain["aru"]]
             for key, *values in zip(zip(adapted["unique_id"], adapted["ds"], strict=True), *columns, strict=True):
                 made[key] = tuple(values)
         watched.update(both(range(first, first + step)))
@@ -78,13 +81,15 @@ def test_past_forecasts_are_those_of_their_time(trained: Forecaster, step: int) 
         assert len(past) >= 3 * H
         for row, time in zip(past.itertuples(), times[history["median"].notna()], strict=True):
             expected = made[name, pd.Timestamp(time)]
-            np.testing.assert_allclose([row.median, row.lo_80, row.hi_80, row.median_global], expected, rtol=1e-5)
-        score = watched.monitor.score(name)
+            np.testing.assert_allclose([row.median, row.lo_80, row.hi_80, row.median_global], expected[:4], rtol=1e-5)
+            np.testing.assert_allclose(row.local, expected[4], rtol=1e-4, atol=1e-4)
+        score = watched.monitor.scores([name]).get(name)
         assert score is not None
         assert score.scored == len(past)
         np.testing.assert_allclose(score.error, (past["y"] - past["median"]).abs().sum())
         np.testing.assert_allclose(score.global_error, (past["y"] - past["median_global"]).abs().sum())
         np.testing.assert_allclose(score.size, past["y"].abs().sum())
+        assert score.covered == past["y"].between(past["lo_80"], past["hi_80"]).sum()
     assert watched.monitor.fleet().scored == scored
 
 
@@ -114,11 +119,11 @@ def test_what_was_not_seen_is_not_scored(trained: Forecaster) -> None:
     watched = Watched(trained)
     watched.update(both([20]))
     watched.update(both(range(21, 21 + E + 1)))  # more than the context holds
-    assert watched.monitor.score("a") is None
+    assert watched.monitor.scores(["a"]).get("a") is None
     watched.update(both([200]))  # a gap
-    assert watched.monitor.score("a") is None
+    assert watched.monitor.scores(["a"]).get("a") is None
     watched.update(both(range(201, 201 + H)))
-    score = watched.monitor.score("a")
+    score = watched.monitor.scores(["a"]).get("a")
     assert score is not None
     assert score.scored == H
     history = watched.history("a")
@@ -131,14 +136,14 @@ def test_it_is_bounded_and_survives_the_process(trained: Forecaster, tmp_path: P
         watched.update(rows("a", [day]))
     assert len(watched.history("a")) == KEPT
     (size,) = watched.monitor._select("SELECT length(ring) FROM kept", ())
-    assert size == (KEPT * 48,)
-    score, history = watched.monitor.score("a"), watched.history("a")
+    assert size == (KEPT * 56,)
+    score, history = watched.monitor.scores(["a"]).get("a"), watched.history("a")
     watched.monitor.close()
     watched.monitor = Monitor(watched.stream._engine, tmp_path / "monitor")
-    assert watched.monitor.score("a") == score
+    assert watched.monitor.scores(["a"]).get("a") == score
     pd.testing.assert_frame_equal(watched.history("a"), history)
     watched.monitor.forget(["a"])
-    assert watched.monitor.score("a") is None
+    assert watched.monitor.scores(["a"]).get("a") is None
     watched.monitor.close()
     other = Forecaster(**BASE, random_seed=1).fit(both(range(20)))
     fresh = Monitor(other._require_fit(), tmp_path / "monitor")
@@ -147,6 +152,54 @@ def test_it_is_bounded_and_survives_the_process(trained: Forecaster, tmp_path: P
     (tmp_path / "notes").write_text("these are my notes " * 100)
     with pytest.raises(StorageError, match="cannot be used for monitoring"):
         Monitor(other._require_fit(), tmp_path / "notes")
+
+
+def test_accuracy_over_time_is_that_of_all_series(trained: Forecaster, monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Watched(trained)
+    watched.update(both([20]))
+    for day in range(21, 21 + 4 * H):
+        watched.update(both([day]))
+    past = pd.concat([watched.history(name) for name in "ab"])
+    past = past[past["median"].notna()]
+    past["error"] = (past["y"] - past["median"]).abs()
+    past["size"] = past["y"].abs()
+    daily = past.groupby("ds")[["error", "size"]].sum()
+    timeline = watched.monitor.timeline()
+    assert [ds for ds, _ in timeline] == daily.index.tolist()
+    assert [score.scored for _, score in timeline] == [2] * (4 * H)
+    np.testing.assert_allclose([score.error for _, score in timeline], daily["error"])
+    shown = rolling(timeline, H, datetime=True)
+    moving = daily.rolling(H, min_periods=1).sum()
+    np.testing.assert_allclose([row["nd"] for row in shown], moving["error"] / moving["size"])
+    assert shown[-1]["ds"] == f"{(pd.Timestamp('2024-01-01') + pd.Timedelta(days=20 + 4 * H)).date()}T00:00:00"
+    monkeypatch.setattr("aru.serve.summaries.POINTS", 4)
+    few = rolling(timeline, H, datetime=True)
+    assert few == shown[::-1][::3][::-1]  # the latest always
+    monkeypatch.setattr("aru.serve.monitor.TIMES", 5)
+    for day in range(21 + 4 * H, 21 + 5 * H):
+        watched.update(both([day]))
+    assert len(watched.monitor.timeline()) == 5
+
+
+def test_who_was_helped(trained: Forecaster) -> None:
+    watched = Watched(trained)
+    assert watched.monitor.helped() == (0, 0, 0)
+    for day in range(20, 20 + 3 * H + 1):
+        watched.update(both([day], "abn"))
+    scores = watched.monitor.scores(["a", "b", "n", "unknown"])
+    better = sum(score.error < score.global_error for score in scores.values())
+    assert watched.monitor.helped() == (3, better, 3 - better)
+
+
+def test_tables_of_an_older_format_are_made_anew(trained: Forecaster, tmp_path: Path) -> None:
+    database = sqlite3.connect(tmp_path / "monitor")
+    database.executescript("CREATE TABLE about (model); CREATE TABLE kept (id); CREATE TABLE scores (id)")
+    database.execute("INSERT INTO about VALUES ('older')")
+    database.commit()
+    database.close()
+    watched = Watched(trained, tmp_path / "monitor")
+    watched.update(both(range(20, 20 + H + 1)))
+    watched.monitor.close()
 
 
 def test_drift(trained: Forecaster) -> None:
@@ -180,7 +233,8 @@ def test_the_service_shows_it(serve: Serve, trained: Forecaster, tmp_path: Path)
     assert shown["forecast_missing"] is None
     expected = running.stream.predict(["a"], level=[50, 80, 95])
     np.testing.assert_allclose([r["hi_95"] for r in shown["forecast"]], expected["aru-hi-95"])
-    assert all(abs(r["median"] - r["median_global"] - r["local"]) < 1e-6 for r in shown["forecast"])
+    assert all(abs(r["mean"] - r["mean_global"] - r["local"]) < 1e-6 for r in shown["forecast"])
+    assert any(r["local"] for r in shown["forecast"])
     assert [r["y"] for r in shown["history"]][-1] == rows("a", [20 + 2 * H])["y"][0]
     assert 'aru_rolling_nd{forecast="adapted"} 0.' in running.client.get("/metrics").text
 
@@ -195,6 +249,30 @@ def test_covariates_of_the_future_are_asked_for(serve: Serve, rich: Forecaster) 
     made = running.client.post("/v1/forecasts", json={"futr": futr}).json()["forecasts"]
     shown = running.client.get("/v1/monitor/series/a").json()
     assert [row["median"] for row in shown["forecast"]] == pytest.approx([row["aru-median"] for row in made])
+
+
+def test_covariates_of_requests_about_many_series_serve_each(
+    serve: Serve, rich: Forecaster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = serve(rich)
+    futr = as_json(both(range(20, 20 + 2 * H)), "unique_id", "ds", "promo")  # further than needed
+    made = running.client.post("/v1/forecasts", json={"futr": futr}).json()["forecasts"]
+
+    def shown(name: str) -> Any:
+        return running.client.get(f"/v1/monitor/series/{name}").json()
+
+    for name in "ab":
+        expected = [row["aru-median"] for row in made if row["unique_id"] == name]
+        assert [row["median"] for row in shown(name)["forecast"]] == pytest.approx(expected)
+    running.client.post(
+        "/v1/observations", json={"observations": as_json(both([20]), "unique_id", "ds", "y", "promo", "temp")}
+    ).raise_for_status()
+    assert shown("a")["forecast"][0]["ds"] == "2024-01-22T00:00:00"
+    monkeypatch.setattr("aru.serve.fan.REMEMBERED", 2 * H)
+    alone = [row for row in futr if row["unique_id"] == "a"]
+    running.client.post("/v1/forecasts", json={"futr": alone}).raise_for_status()
+    assert shown("a")["forecast"] is not None
+    assert "unique_id, ds, promo" in shown("b")["forecast_missing"]
 
 
 def test_it_can_be_left_out(serve: Serve, trained: Forecaster, tmp_path: Path) -> None:

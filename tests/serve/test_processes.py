@@ -72,12 +72,12 @@ def test_a_process_serves_and_stops_when_asked_to(saved: Path, trained: Forecast
 
 @pytest.mark.slow
 def test_killed_again_and_again_nothing_is_lost_or_counted_twice(
-    saved: Path, trained: Forecaster, tmp_path: Path
+    saved: Path, trained: Forecaster, tmp_path: Path, kills: int
 ) -> None:
     """Clients resend what was not acknowledged, to whichever process is there."""
-    rng, days, clients = random.Random(0), range(20, 60), 12
+    rng, days, clients = random.Random(0), range(20, 20 + 8 * kills), 12
     current: list[str] = [""]
-    resent, failed = [0] * clients, list[str]()
+    resent, acknowledged, failed = [0] * clients, [0] * clients, list[str]()
     done = threading.Event()
 
     def client(number: int) -> None:
@@ -99,6 +99,7 @@ def test_killed_again_and_again_nothing_is_lost_or_counted_twice(
                     continue
                 if report["applied"] + report["duplicates"] != 2 or report["applied"] == 1:
                     failed.append(str(report))  # both rows of a request or none
+                acknowledged[number] += 1
                 break
 
     threads = [threading.Thread(target=client, args=(number,)) for number in range(clients)]
@@ -106,13 +107,15 @@ def test_killed_again_and_again_nothing_is_lost_or_counted_twice(
     current[0] = process.url
     for thread in threads:
         thread.start()
-    for _ in range(5):
-        time.sleep(rng.uniform(0.5, 2.0))
+    for kill in range(kills):  # spread over the work, so that every one comes under load
+        until = clients * len(days) * (kill + rng.random()) / kills
+        while sum(acknowledged) < until and not failed:
+            time.sleep(0.001)
         process.end(signal.SIGKILL)
         process = Process(saved, tmp_path / "state.db")
         current[0] = process.url
     for thread in threads:
-        thread.join(120)
+        thread.join(600)
     done.set()
     process.end(signal.SIGTERM)
     assert failed == []

@@ -20,18 +20,51 @@ DURABLE = ["sqlite", "rocks"]
 Open = Callable[[], Store]
 
 
-@pytest.fixture(params=["memory", *DURABLE])
+class FakeState(dict[Any, Any]):
+    """Spark's map and value states, as far as a store uses them."""
+
+    def getValue(self, key: Any) -> Any:
+        return self.get(key)
+
+    def updateValue(self, key: Any, value: Any) -> None:
+        self[key] = value
+
+    def removeKey(self, key: Any) -> None:
+        self.pop(key, None)
+
+
+class FakeValue:
+    value: Any = None
+
+    def get(self) -> Any:
+        return self.value
+
+    def update(self, value: Any) -> None:
+        self.value = value
+
+
+def spark_store() -> Store:
+    pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'aru-forecast[spark]'")
+    from aru.spark.streaming import StateStore
+
+    store = StateStore()
+    store.attach(FakeState(), FakeValue(), 1)
+    return store
+
+
+@pytest.fixture(params=["memory", "spark", *DURABLE])
 def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
     """Opens the same store again and again; closes all of them in the end."""
     if request.param == "rocks" and importlib.util.find_spec("rocksdict") is None:
         pytest.skip("rocksdict is not installed")
-    memory, opened = MemoryStore(), list[Store]()
+    memory, opened = spark_store() if request.param == "spark" else MemoryStore(), list[Store]()
 
     def make() -> Store:
         for store in opened if request.param == "rocks" else ():
             store.close()  # one at a time
         kinds: dict[str, Callable[[], Store]] = {
             "memory": lambda: memory,
+            "spark": lambda: memory,
             "sqlite": lambda: SQLiteStore(tmp_path / "state.db"),
             "rocks": lambda: RocksStore(tmp_path / "state"),
         }
@@ -158,6 +191,24 @@ def test_writers_take_turns(open_store: Open) -> None:
     for thread in threads:
         thread.join()
     assert read(store, "a") == [b"160"]
+
+
+def test_every_change_adds_one_to_the_version(open_store: Open) -> None:
+    store = open_store()
+
+    def version() -> int | None:
+        with store.reading() as view:
+            return view.version()
+
+    start = version()
+    assert start is not None
+    fill(store, a=b"1")
+    with store.writing() as change:
+        assert change.version() == start + 1
+        change.delete(["a"])
+    with pytest.raises(RuntimeError, match="broken off"), store.writing():
+        raise RuntimeError("broken off")
+    assert version() == start + 2
 
 
 def in_thread(work: Callable[[], Any]) -> Any:

@@ -1,4 +1,4 @@
-"""The command line: `aru fit | predict | update | backtest | serve | demo | models | state`.
+"""The command line: `aru fit | predict | update | backtest | serve | spark | demo | models | datasets | state`.
 
 Bad input ends a command with exit code 2 and one line on stderr. Nothing imports torch or pandas before a
 command needs them, so that help appears at once.
@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from aru.cli import commands, fitting, serving, state
+from aru.cli import commands, fitting, serving, spark, state
 
 app = typer.Typer(
     name="aru",
@@ -26,8 +26,10 @@ for command, example in (
     (commands.update, "aru update model today.csv"),
     (commands.backtest, "aru backtest model sales.csv --windows 8 --compare"),
     (serving.serve, "aru serve model --state state.db"),
+    (spark.spark, "aru spark --input sales --output forecasts --checkpoint checkpoint --model model"),
     (commands.demo, "aru demo --output aru-demo"),
     (commands.models, "aru models --json"),
+    (commands.datasets, "aru datasets --data-dir data"),
 ):
     app.command(epilog=f"Example: {example}")(command)
 app.add_typer(state.app)

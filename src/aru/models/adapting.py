@@ -32,7 +32,7 @@ class Decoded(NamedTuple):
     """Rows of consecutive windows, ready to be learned from."""
 
     h: Float[Tensor, "batch window row dim"]
-    x: Tensor  # inputs of all rows of the block
+    x: Tensor  # inputs of the rows after origin 0
     grid: Grid
     targets: Targets
     scale: Float[Tensor, "batch window 1"]
@@ -75,7 +75,7 @@ class AdaptingModel(Model):
         """First the rest of the current window, whose origin the state remembers, then all further windows at once."""
         S = self.network.stride
         left = S - position  # rows until the next origin; a new series reaches its first one with its first value
-        state = self._finish_window(state, block, torch.minimum(left, steps))
+        state = self._finish_window(state, block, position, torch.minimum(left, steps))
         reached = (steps >= left).nonzero().squeeze(-1)
         if len(reached) == 0:
             return state
@@ -86,18 +86,19 @@ class AdaptingModel(Model):
         )
         return put(state, reached, self._run_windows(take(state, reached), further, rest, windows))
 
-    def _finish_window(self, state: AdaptingState, block: Block, steps: Tensor) -> AdaptingState:
-        """Learn from rows that follow the origin in the state."""
+    def _finish_window(self, state: AdaptingState, block: Block, position: Tensor, steps: Tensor) -> AdaptingState:
+        """Learn from rows that follow the origin in the state, `position` rows after it."""
         net, n, grid = self.network, int(steps.max()), Grid(0, 1, 1)
-        x = net.inputs(block)
+        x = net.inputs(block, net.input_size)
         begun = block.count > 0
         origins = Origins(state.g.unsqueeze(1), state.scale.unsqueeze(1), begun.unsqueeze(1))
-        h, memory = net.decode(block, x, grid, origins, n, state.carry if net.decoder.rnn is not None else None)
+        carry = state.carry if net.decoder.rnn is not None else None
+        h, memory = net.decode(block, x, grid, origins, n, carry, position)
         targets = net.targets(block, grid, origins.scale, n)
         targets = targets._replace(observed=targets.observed & begun[:, None, None])
         local = self.learn(state.local, Decoded(h, x, grid, targets, origins.scale.unsqueeze(-1)), steps)
-        carry = pick(memory.squeeze(1), steps - 1) if net.decoder.rnn is not None else state.carry
-        return state._replace(local=local, carry=carry)
+        after = state.carry if carry is None else pick(memory.squeeze(1), steps - 1)
+        return state._replace(local=local, carry=after)
 
     def _run_windows(self, state: AdaptingState, block: Block, rest: Tensor, windows: int) -> AdaptingState:
         """From a grid origin on: learn from `rest` rows in up to `windows` windows, and remember the last origin."""
@@ -105,11 +106,13 @@ class AdaptingModel(Model):
         grid = Grid(0, S, windows)
         x = net.inputs(block)
         origins = net.origins(block, x, grid)
-        h, memory = net.decode(block, x, grid, origins, S)
+        ahead = x[:, net.input_size :]
+        h, memory = net.decode(block, ahead, grid, origins, S)
         targets = net.targets(block, grid, origins.scale, S)
         steps = (rest[:, None] - S * torch.arange(windows, device=rest.device)).clamp(0, S)
         last = rest // S
-        local = self.learn_windows(state.local, Decoded(h, x, grid, targets, origins.scale.unsqueeze(-1)), steps, last)
+        rows = Decoded(h, ahead, grid, targets, origins.scale.unsqueeze(-1))
+        local = self.learn_windows(state.local, rows, steps, last)
         carry = state.carry
         if net.decoder.rnn is not None:
             inside = rest % S

@@ -122,7 +122,7 @@ class ARU(AdaptingModel):
         """What the cell regresses on: the decoder's h, or features of x alone."""
         if self.cell_input == "h":
             return h
-        features: Tensor = self.cell_features(leads(x, grid, self.network.input_size, h.shape[2]))
+        features: Tensor = self.cell_features(leads(x, grid, 0, h.shape[2]))
         return features
 
     def _cell_rows(self, targets: Targets, prior: Tensor | None, scale: Tensor) -> tuple[Tensor, Tensor | None]:

@@ -5,10 +5,11 @@ mu = theta_mu [h, 1], sigma = softplus(theta_sigma [h, 1]).
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from aru.distributions import Params
 from aru.models.base import Stateless
+from aru.models.linear import Linear
 from aru.models.network import Network
 from aru.schema import Schema
 from aru.settings import Settings
@@ -22,7 +23,7 @@ class Baseline(Stateless):
 
     def __init__(self, settings: Settings, schema: Schema) -> None:
         super().__init__(settings, schema)
-        self.head = nn.Linear(settings.network_size.hidden[-1], 2)
+        self.head = Linear(settings.network_size.hidden[-1], 2)
 
     def params(self, block: Block, grid: Grid) -> tuple[Params, Tensor]:
         """The global forecast."""

@@ -17,6 +17,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from aru.distributions import Distribution, Params
+from aru.models.linear import Linear, affine
 from aru.settings import Settings
 
 SPREAD_PRIOR = 0.1  # ss of one pseudo-observation, so that the local spread of an empty state is moderate
@@ -40,19 +41,19 @@ class Joint(nn.Module):
         self.use_variance = settings.local_variance
         self.family = family
         residual, direct = settings.integration == "residual", settings.integration == "direct"
-        self.global_head = nn.Linear(dim, 2) if settings.robust or residual else None
+        self.global_head = Linear(dim, 2) if settings.robust or residual else None
         self.global_share = settings.global_loss
         if settings.integration != "paper":
             self.mix = nn.Parameter(torch.full((J,), 1 / J))
         if direct:
-            self.out_sigma = nn.Linear(J, 1)
+            self.out_sigma = Linear(J, 1)
             nn.init.constant_(self.out_sigma.weight, 1 / J)
             nn.init.zeros_(self.out_sigma.bias)
             return
         self.ff_mu = _two_layers(dim + J, dim)
         self.ff_sigma = _two_layers(dim + J, dim)
-        self.out_mu = nn.Linear(dim, J if residual else 1)
-        self.out_sigma = nn.Linear(dim, 1)
+        self.out_mu = Linear(dim, J if residual else 1)
+        self.out_sigma = Linear(dim, 1)
         if settings.integration != "paper":
             _zero(self.out_mu)
         if residual:
@@ -80,12 +81,12 @@ class Joint(nn.Module):
         spread = ((local.a * sn + SPREAD_PRIOR) / (sn + 1)).sqrt().clamp(0.01, 10.0)
         if not self.use_variance:
             spread = torch.zeros_like(spread)
-        spread = spread.unsqueeze(2).expand_as(m)
+        spread = spread.unsqueeze(2)  # the same for every lead
         if self.integration == "direct":
             raw = self.out_sigma(spread.log() if self.use_variance else spread).squeeze(-1)
-            return self.family.params(m @ self.mix, raw)
-        mu = self.out_mu(self.ff_mu(torch.cat([h, m], -1)))
-        raw = self.out_sigma(self.ff_sigma(torch.cat([h, spread], -1))).squeeze(-1)
+            return self.family.params(m @ self.mix, raw.expand(m.shape[:-1]))
+        mu = self.out_mu(_run(self.ff_mu, h, m))
+        raw = self.out_sigma(_run(self.ff_sigma, h, spread)).squeeze(-1)
         if self.integration == "residual":
             assert prior is not None
             prior_mu, prior_raw = prior.unbind(-1)
@@ -96,9 +97,20 @@ class Joint(nn.Module):
 
 
 def _two_layers(inputs: int, width: int) -> nn.Sequential:
-    return nn.Sequential(nn.Linear(inputs, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU())
+    return nn.Sequential(Linear(inputs, width), nn.ReLU(), Linear(width, width), nn.ReLU())
 
 
-def _zero(layer: nn.Linear) -> None:
+def _run(layers: nn.Sequential, h: Tensor, local: Tensor) -> Tensor:
+    """layers([h, local]) without concatenating, so that what is the same for every lead is computed once."""
+    first, *rest = layers
+    assert isinstance(first, Linear)
+    of_h, of_local = first.weight.split([h.shape[-1], local.shape[-1]], 1)
+    x = affine(h, of_h, first.bias) + affine(local, of_local)
+    for layer in rest:
+        x = layer(x)
+    return x
+
+
+def _zero(layer: Linear) -> None:
     nn.init.zeros_(layer.weight)
     nn.init.zeros_(layer.bias)

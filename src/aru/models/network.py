@@ -13,11 +13,12 @@ import math
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from aru.distributions import transform
 from aru.encoders import Embeddings, Encoder
+from aru.models.linear import Linear, affine
 from aru.schema import Schema
 from aru.settings import Settings
 from aru.windows import Block, Grid, Scaling, contexts, leads, scales
@@ -32,9 +33,9 @@ class Origins(NamedTuple):
 
 
 class Features(NamedTuple):
-    """Inputs of all rows, what each origin knew, and h of the leads after it."""
+    """Inputs of the rows after origin 0, what each origin knew, and h of the leads after it."""
 
-    x: Float[Tensor, "batch time x"]
+    x: Float[Tensor, "batch ahead x"]
     origins: Origins
     h: Float[Tensor, "batch window lead dim"]
 
@@ -66,11 +67,12 @@ class Inputs(nn.Module):
         hist_width = 2 * len(schema.hist[0]) + self.hist_embeddings.width
         self.context_width = 2 + self.x_width + self.lag_width + hist_width
 
-    def inputs(self, block: Block) -> Float[Tensor, "batch time x"]:
-        """x_t: known covariates, embedded categories and calendar, static covariates."""
+    def inputs(self, block: Block, first: int = 0) -> Float[Tensor, "batch time x"]:
+        """x_t of the rows from `first` on: known covariates, embedded categories and calendar, static covariates."""
+        futr, codes = block.futr[:, first:], block.futr_cat[:, first:]
         static = torch.cat([block.static, self.static_embeddings(block.static_cat)], -1)
-        static = static.unsqueeze(1).expand(-1, block.y.shape[1], -1)
-        return torch.cat([block.futr, self.futr_embeddings(block.futr_cat), static], -1)
+        static = static.unsqueeze(1).expand(-1, futr.shape[1], -1)
+        return torch.cat([futr, self.futr_embeddings(codes), static], -1)
 
     def contexts(
         self, block: Block, x: Tensor, grid: Grid, scale: Float[Tensor, "batch window"]
@@ -113,15 +115,16 @@ class Network(Inputs):
         self.encoder = Encoder(
             settings.encoder, self.context_width, size.rnn, settings.encoder_layers, settings.dropout
         )
-        self.decoder = Decoder(
-            self.x_width, self.lag_width, size.rnn, size.hidden, settings.dropout, settings.decoder_rnn
-        )
+        self.season = settings.season
+        lag_width = self.lag_width + (2 if self.season else 0)
+        self.decoder = Decoder(self.x_width, lag_width, size.rnn, size.hidden, settings.dropout, settings.decoder_rnn)
 
     def run(self, block: Block, grid: Grid) -> Features:
         """Encode every origin and decode all of its leads."""
         x = self.inputs(block)
         origins = self.origins(block, x, grid)
-        return Features(x, origins, self.decode(block, x, grid, origins, self.h)[0])
+        ahead = x[:, self.input_size :]
+        return Features(ahead, origins, self.decode(block, ahead, grid, origins, self.h)[0])
 
     def origins(self, block: Block, x: Tensor, grid: Grid) -> Origins:
         """Encode the context of every origin of the grid, in parallel."""
@@ -131,13 +134,40 @@ class Network(Inputs):
         return Origins(g.unflatten(0, context.shape[:2]), scale, begun)
 
     def decode(
-        self, block: Block, x: Tensor, grid: Grid, origins: Origins, n: int, carry: Tensor | None = None
+        self,
+        block: Block,
+        x: Tensor,
+        grid: Grid,
+        origins: Origins,
+        n: int,
+        carry: Tensor | None = None,
+        passed: Int[Tensor, " batch"] | None = None,
     ) -> tuple[Float[Tensor, "batch window lead dim"], Tensor]:
-        """h of the `n` rows after each origin, and the decoder's memory after each row (empty without an RNN)."""
-        projected = leads(self.decoder.project(x), grid, self.input_size, n)
+        """h of the `n` rows after each point of the grid, and the decoder's memory after each row, if it has an RNN.
+
+        `x` belongs to the rows after the first of these points. The origins lie `passed` rows before the points; by
+        default they are the points themselves.
+        """
+        projected = leads(self.decoder.project(x), grid, 0, n)
         lag = self.future_lags(block, grid, origins.scale, n)
+        if self.season:
+            lag = torch.cat([lag, self._last_season(block, grid, origins.scale, n, passed)], -1)
         h: tuple[Tensor, Tensor] = self.decoder(origins.g.unsqueeze(2), projected, lag, carry)
         return h
+
+    def _last_season(
+        self, block: Block, grid: Grid, scale: Tensor, n: int, passed: Tensor | None
+    ) -> Float[Tensor, "batch window lead 2"]:
+        """For leads passed + 1, passed + 2, ...: the latest value up to the origin that lies whole seasons before."""
+        assert self.season is not None
+        E = self.input_size
+        passed = torch.zeros_like(block.count, dtype=torch.long) if passed is None else passed
+        lead = passed[:, None] + torch.arange(1, n + 1, device=passed.device)
+        seasons = -(-lead // self.season)
+        row = E - 1 + lead - passed[:, None] - seasons * self.season  # of the context
+        row = row.unsqueeze(1).expand(-1, grid.count, -1)
+        y, observed = (contexts(v, grid, E).gather(2, row) for v in (block.y, block.observed))
+        return self._scaled(y, observed, scale.unsqueeze(-1))
 
 
 class Decoder(nn.Module):
@@ -151,10 +181,10 @@ class Decoder(nn.Module):
         self.widths = (first, second)
         self.from_x = nn.Parameter(torch.empty(x_width, first + second))
         self.from_lag = nn.Parameter(torch.empty(lag_width, first + second))
-        self.from_g = nn.Linear(units, first)
+        self.from_g = Linear(units, first)
         self.rnn = nn.GRU(first, first, batch_first=True) if rnn else None
-        self.layer2 = nn.Linear(first, second)
-        self.layer3 = nn.Linear(second, third)
+        self.layer2 = Linear(first, second)
+        self.layer3 = Linear(second, third)
         self.dropout = nn.Dropout(dropout)
         self._initialise(x_width + lag_width + units, x_width + lag_width + first)
 
@@ -171,12 +201,12 @@ class Decoder(nn.Module):
 
     def project(self, x: Tensor) -> Tensor:
         """The part of the first two layers that depends on x alone: once per row, whatever the number of windows."""
-        return x @ self.from_x
+        return affine(x, self.from_x.T)
 
     def forward(self, g: Tensor, projected: Tensor, lag: Tensor, carry: Tensor | None) -> tuple[Tensor, Tensor]:
         """g (batch, window, 1 or lead, units), rows and lags (batch, window, lead, .) -> h and the RNN's memory."""
         if lag.shape[-1]:
-            projected = projected + lag @ self.from_lag
+            projected = projected + affine(lag, self.from_lag.T)
         in1, in2 = projected.split(self.widths, -1)
         a1 = torch.relu(in1 + self.from_g(g))
         memory = a1[..., :0]

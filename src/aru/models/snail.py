@@ -110,7 +110,7 @@ class SnailNetwork(Inputs):
         future = self._future(leads(x, grid, self.input_size, self.h), lag)
         rows = self._timed(torch.cat([context, future], 2))
         read = self.read(rows.flatten(0, 1)).unflatten(0, scale.shape)
-        projected = leads(self.decoder.project(x), grid, self.input_size, self.h)
+        projected = leads(self.decoder.project(x[:, self.input_size :]), grid, 0, self.h)
         h, _ = self.decoder(read, projected, lag, None)
         return h, scale
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.resources
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -31,9 +30,11 @@ STATIC = Path(__file__).with_name("static")
 HEADERS = [
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
+    (b"cache-control", b"no-store"),
     (
         b"content-security-policy",
-        b"default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; frame-ancestors 'none'",
+        b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        b"base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     ),
 ]
 DESCRIPTION = """\
@@ -232,9 +233,6 @@ def _add_pages(app: FastAPI) -> None:
         app.add_api_route(path, _file(STATIC / name), include_in_schema=False)
     for file in sorted(path for path in STATIC.rglob("*") if path.is_file()):
         app.add_api_route(f"/static/{file.relative_to(STATIC).as_posix()}", _file(file), include_in_schema=False)
-    # The charts' library, as its Python package brings it: nothing is loaded from elsewhere.
-    plotly = Path(str(importlib.resources.files("plotly"))) / "package_data" / "plotly.min.js"
-    app.add_api_route("/static/plotly.min.js", _file(plotly), include_in_schema=False)
 
 
 class Watch:

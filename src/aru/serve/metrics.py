@@ -61,6 +61,13 @@ class Rate:
                 events += self._seconds.pop()[1]
             self._seconds.append((second, events))
 
+    def by_second(self) -> list[int]:
+        """Events in each of the latest whole seconds, a minute of them, oldest first."""
+        now = int(time.monotonic())
+        with self._lock:
+            found = dict(self._seconds)
+        return [found.get(second, 0) for second in range(now - int(MINUTE), now)]
+
     def per_second(self) -> float:
         """The average so far, of a minute at most."""
         now = time.monotonic()

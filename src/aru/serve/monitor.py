@@ -3,7 +3,8 @@
 Of each series is kept the state at an origin. When a window of rows has passed since, the forecast from that origin
 is computed, with and without what the series had taught, and set against what came; the present becomes the next
 origin. So a series costs two forecasts a window, whatever the rate of its updates, and known covariates are those that
-came. The latest rows with their forecasts are kept in a ring of fixed size. All of it may be deleted at any time.
+came. The latest rows with their forecasts are kept in a ring of fixed size, and so are the sums of all series at the
+latest times. All of it may be deleted at any time.
 """
 
 from __future__ import annotations
@@ -27,10 +28,13 @@ from aru.state import SeriesState, take
 from aru.store import Key
 
 KEPT = 100  # latest rows of a series
+TIMES = 1000  # latest times at which any series was scored
+FORMAT = 2  # of the tables below
 QUANTILES = (0.5, 0.1, 0.9)
 ROW = np.dtype(
-    [("ds", "<i8"), ("y", "<f8"), ("median", "<f8"), ("lo_80", "<f8"), ("hi_80", "<f8"), ("median_global", "<f8")]
-)
+    [("ds", "<i8"), *((n, "<f8") for n in ("y", "median", "lo_80", "hi_80", "median_global", "local"))]
+)  # local: what the adapted mean adds to the global one
+FORECASTS = ("median", "lo_80", "hi_80", "median_global", "local")
 NEVER = np.iinfo(np.int64).min  # time of a slot that is still empty
 AT_ONCE = 2**13  # series
 VARIABLES = 2**14  # of one statement
@@ -41,9 +45,18 @@ TABLES = """
 CREATE TABLE about (model TEXT NOT NULL);
 CREATE TABLE kept (id PRIMARY KEY, origin BLOB NOT NULL, ring BLOB NOT NULL);
 CREATE TABLE scores (id PRIMARY KEY, step INTEGER NOT NULL, scored INTEGER NOT NULL, error REAL NOT NULL,
-                     global_error REAL NOT NULL, size REAL NOT NULL, drift REAL);
+                     global_error REAL NOT NULL, size REAL NOT NULL, covered INTEGER NOT NULL, drift REAL);
 CREATE INDEX by_drift ON scores (drift);
+CREATE TABLE times (ds INTEGER PRIMARY KEY, scored INTEGER NOT NULL, error REAL NOT NULL, global_error REAL NOT NULL,
+                    size REAL NOT NULL, covered INTEGER NOT NULL);
 """
+
+
+NAMES = {"about", "kept", "scores", "times"}
+SUMS = "scored, error, global_error, size, covered"
+ADD_TIME = "INSERT INTO times VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (ds) DO UPDATE SET " + ", ".join(
+    f"{name} = {name} + excluded.{name}" for name in SUMS.split(", ")
+)
 
 
 class Score(NamedTuple):
@@ -53,6 +66,7 @@ class Score(NamedTuple):
     error: float = 0.0
     global_error: float = 0.0
     size: float = 0.0
+    covered: int = 0  # inside the 80 % interval
 
 
 class Monitor:
@@ -63,7 +77,7 @@ class Monitor:
         self._codec = Codec(engine.empty(engine.schema.no_static()))
         self._lock = threading.Lock()
         self._window = min(engine.settings.h, engine.schema.input_size)
-        self._database = _connect(path, f"{engine.fingerprint} {self._codec.size} {KEPT}")
+        self._database = _connect(path, f"{engine.fingerprint} {self._codec.size} {KEPT} {FORMAT}")
 
     def observe(self, ids: Sequence[Key], state: SeriesState) -> None:
         """Look at the states of series after an update."""
@@ -78,31 +92,45 @@ class Monitor:
             for table in ("kept", "scores"):
                 self._database.executemany(f"DELETE FROM {table} WHERE id = ?", [(key,) for key in ids])
 
-    def score(self, key: Key) -> Score | None:
-        """The accuracy of one series; None if no window of it has passed."""
-        found = self._select("SELECT scored, error, global_error, size FROM scores WHERE id = ? AND scored > 0", (key,))
-        return Score(*found[0]) if found else None
+    def scores(self, ids: Sequence[Key]) -> dict[Key, Score]:
+        """The accuracy of those of these series of which a window has passed."""
+        with self._lock:
+            found = self._read(ids, f"id, {SUMS}", "scores")
+        return {key: score for key, sums in found.items() if (score := Score(*sums)).scored}
 
     def fleet(self) -> Score:
         """The accuracy of all series together."""
-        (found,) = self._select("SELECT sum(scored), sum(error), sum(global_error), sum(size) FROM scores", ())
+        sums = SUMS.replace(", ", "), sum(")
+        (found,) = self._select(f"SELECT sum({sums}) FROM scores", ())
         return Score(*(value or 0 for value in found))
+
+    def helped(self) -> tuple[int, int, int]:
+        """How many series were scored, and for how many of them the adapted forecast did better, and worse."""
+        sums = "sum(error < global_error), sum(error > global_error)"
+        ((scored, better, worse),) = self._select(f"SELECT count(*), {sums} FROM scores WHERE scored > 0", ())
+        return scored, better or 0, worse or 0
+
+    def timeline(self) -> list[tuple[int, Score]]:
+        """The accuracy of all series at the latest times, oldest first."""
+        return [(ds, Score(*sums)) for ds, *sums in self._select(f"SELECT ds, {SUMS} FROM times ORDER BY ds", ())]
 
     def drifting(self, limit: int) -> list[tuple[Key, float, Score]]:
         """The series whose latest window went worst, compared with the windows before."""
-        statement = (
-            "SELECT id, drift, scored, error, global_error, size FROM scores WHERE drift IS NOT NULL "
-            "ORDER BY drift DESC LIMIT ?"
-        )
+        statement = f"SELECT id, drift, {SUMS} FROM scores WHERE drift IS NOT NULL ORDER BY drift DESC LIMIT ?"
         return [(key, drift, Score(*rest)) for key, drift, *rest in self._select(statement, (limit,))]
+
+    def rings(self, ids: Sequence[Key]) -> dict[Key, Ring]:
+        """The rows of series up to their latest origins, with the forecasts that were made of them."""
+        with self._lock:
+            found = self._read(ids, "id, ring", "kept")
+        return {key: ring[ring["ds"] != NEVER] for key, (blob,) in found.items() for ring in _rings([blob])}
 
     def history(self, key: Key, state: SeriesState) -> Ring:
         """The latest rows of one series in this state, with the forecasts that were made of them."""
-        found = self._select("SELECT ring FROM kept WHERE id = ?", (key,))
-        ring = _rings([found[0][0]]) if found else np.zeros((1, 0), ROW)
+        ring = self.rings([key]).get(key, np.zeros(0, ROW))
         context, valid = self._context(state)
         newer = context[valid & (context["ds"] > (ring["ds"].max() if ring.size else NEVER))]
-        rows: Ring = np.concatenate([ring[0][ring[0]["ds"] != NEVER], newer])[-KEPT:]
+        rows: Ring = np.concatenate([ring, newer])[-KEPT:]
         return rows
 
     def close(self) -> None:
@@ -149,12 +177,22 @@ class Monitor:
         """Write the forecasts of the window after the origin into the rows of the context."""
         at = context.shape[1] - passed[:, None] + np.arange(self._window)
         future = self._future(now, torch.from_numpy(at))
-        adapted = self._engine.forecast(origin, future, QUANTILES).quantiles.numpy()
-        plain = self._engine.forecast(unadapted(self._engine, origin), future, QUANTILES).quantiles.numpy()
-        w = self._window
-        for name, values in zip(("median", "lo_80", "hi_80"), adapted, strict=True):
-            context[name][which[:, None], at] = values[:, :w]
-        context["median_global"][which[:, None], at] = plain[0, :, :w]
+        adapted = self._engine.forecast(origin, future, QUANTILES)
+        plain = self._engine.forecast(unadapted(self._engine, origin), future, QUANTILES[:1])
+        forecasts = (*adapted.quantiles, *plain.quantiles, adapted.mean - plain.mean)
+        for name, values in zip(FORECASTS, forecasts, strict=True):
+            context[name][which[:, None], at] = values[:, : self._window].numpy()
+        self._add_times(context[which[:, None], at].ravel())
+
+    def _add_times(self, rows: Ring) -> None:
+        """Add rows with forecasts to the sums of their times, of which the latest stay."""
+        rows = rows[_is_scored(rows)]
+        ds, place = np.unique(rows["ds"], return_inverse=True)
+        sums = [np.bincount(place, values, len(ds)) for values in _terms(rows)]
+        self._database.executemany(ADD_TIME, zip(ds.tolist(), *(values.tolist() for values in sums), strict=True))
+        self._database.execute(
+            "DELETE FROM times WHERE ds <= (SELECT ds FROM times ORDER BY ds DESC LIMIT 1 OFFSET ?)", (TIMES,)
+        )
 
     def _future(self, state: SeriesState, at: torch.Tensor) -> Rows:
         """h rows after an origin, as far as the context has them: their known covariates and nothing else."""
@@ -185,7 +223,7 @@ class Monitor:
         rows["ds"] = state.ds.cpu().numpy()
         observed = state.observed[:, -E:].cpu().numpy()
         rows["y"] = np.where(observed, state.y[:, -E:].cpu().numpy(), np.nan)
-        for name in ("median", "lo_80", "hi_80", "median_global"):
+        for name in FORECASTS:
             rows[name] = np.nan
         valid: Bools = np.arange(E - 1, -1, -1) <= state.steps.cpu().numpy()[:, None]
         return rows, valid
@@ -205,7 +243,7 @@ class Monitor:
         self._database.executemany("INSERT OR REPLACE INTO kept VALUES (?, ?, ?)", zip(ids, blobs, data, strict=True))
         scores = _scores(rings, self._window)
         self._database.executemany(
-            "INSERT OR REPLACE INTO scores VALUES (?, ?, ?, ?, ?, ?, ?)", zip(ids, steps, *scores, strict=True)
+            "INSERT OR REPLACE INTO scores VALUES (?, ?, ?, ?, ?, ?, ?, ?)", zip(ids, steps, *scores, strict=True)
         )
 
 
@@ -228,22 +266,33 @@ def _rings(blobs: Sequence[bytes]) -> Ring:
     return np.frombuffer(b"".join(blobs), ROW).reshape(len(blobs), KEPT).copy()
 
 
+def _is_scored(rows: Ring) -> Bools:
+    """Which rows have a value and the forecasts of it."""
+    kept = (rows["ds"] != NEVER) & ~np.isnan(rows["y"])
+    scored: Bools = kept & np.isfinite(rows["median"]) & np.isfinite(rows["median_global"])
+    return scored
+
+
+def _terms(rows: Ring) -> tuple[Any, ...]:
+    """What each scored row adds to the sums of a Score."""
+    y = rows["y"]
+    covered = (rows["lo_80"] <= y) & (y <= rows["hi_80"])
+    return np.ones(y.shape), np.abs(y - rows["median"]), np.abs(y - rows["median_global"]), np.abs(y), covered
+
+
 def _scores(rings: Ring, window: int) -> tuple[list[Any], ...]:
     """Sums over each ring, and how much worse its latest window went than those before."""
-    scored = (rings["ds"] != NEVER) & ~np.isnan(rings["y"])
-    scored &= np.isfinite(rings["median"]) & np.isfinite(rings["median_global"])
+    scored, terms = _is_scored(rings), _terms(rings)
 
-    def total(values: Any, which: Bools = scored) -> Any:
-        return np.where(which, np.abs(np.nan_to_num(values)), 0.0).sum(1)
+    def total(which: Bools) -> list[Any]:
+        return [np.where(which, values, 0.0).sum(1) for values in terms]
 
-    miss, miss_global = rings["y"] - rings["median"], rings["y"] - rings["median_global"]
-    latest = scored & (np.arange(KEPT) >= KEPT - window)
-    earlier = scored & ~latest
+    late = np.arange(KEPT) >= KEPT - window
+    latest, earlier = total(scored & late), total(scored & ~late)
     with np.errstate(divide="ignore", invalid="ignore"):
-        drift = (total(miss, latest) / total(rings["y"], latest)) / (total(miss, earlier) / total(rings["y"], earlier))
+        drift = (latest[1] / latest[3]) / (earlier[1] / earlier[3])
     drifts = [value if np.isfinite(value) else None for value in drift.tolist()]
-    sums = [scored.sum(1), total(miss), total(miss_global), total(rings["y"])]
-    return (*(values.tolist() for values in sums), drifts)
+    return (*((one + other).tolist() for one, other in zip(latest, earlier, strict=True)), drifts)
 
 
 def _connect(path: Path | None, model: str) -> sqlite3.Connection:
@@ -255,10 +304,11 @@ def _connect(path: Path | None, model: str) -> sqlite3.Connection:
         database.execute("PRAGMA journal_mode=WAL")
         database.execute("PRAGMA synchronous=NORMAL")
         tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        if tables and tables != {"about", "kept", "scores"}:
+        if tables and not {"about", "kept", "scores"} <= tables <= NAMES:
             raise sqlite3.DatabaseError("it is a database of another program")
         if tables and database.execute("SELECT model FROM about").fetchall() != [(model,)]:
-            database.executescript(f"BEGIN; DROP TABLE about; DROP TABLE kept; DROP TABLE scores; {make}")
+            drop = " ".join(f"DROP TABLE {name};" for name in sorted(tables))
+            database.executescript(f"BEGIN; {drop} {make}")
         elif not tables:
             database.executescript(f"BEGIN; {make}")
     except sqlite3.Error as error:

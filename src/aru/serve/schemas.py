@@ -114,6 +114,7 @@ class Accuracy(BaseModel):
     observations: int = Field(description="How many observations were set against a forecast.")
     nd: float | None = Field(description="Sum of |y - median| over sum of |y|.")
     nd_global: float | None = Field(description="The same for the forecast without what the series has taught.")
+    coverage_80: float | None = Field(description="Share of them inside the 80 % interval of the adapted forecast.")
 
 
 class SeriesRow(BaseModel):
@@ -122,6 +123,7 @@ class SeriesRow(BaseModel):
     unique_id: str | int
     ds: str | int = Field(description="Time of the latest row.")
     observations: int
+    accuracy: Accuracy | None = Field(description="null until a window of forecasts has passed, or without monitoring.")
 
 
 class SeriesPage(BaseModel):
@@ -139,7 +141,7 @@ class SeriesReport(SeriesRow):
         description="Observations that the local statistics still weigh, one number per aging factor; null where the "
         "model has none."
     )
-    accuracy: Accuracy | None = Field(description="null until a window of forecasts has passed, or without monitoring.")
+    aging_factors: list[float] | None = Field(description="Weight that an observation keeps from one step to the next.")
 
 
 class Forgotten(BaseModel):
@@ -153,14 +155,37 @@ class Drift(Accuracy):
 
     unique_id: str | int
     drift: float = Field(description="ND of the latest window over ND of the earlier ones.")
+    y: list[float | None] = Field(description="Its latest values that were set against a forecast.")
+    median: list[float | None] = Field(description="What had been forecast for them.")
+
+
+class Moment(Accuracy):
+    """The accuracy of all series over the h times up to one."""
+
+    ds: str | int
+
+
+class Model(BaseModel):
+    """What forecasts."""
+
+    name: str
+    h: int
+    freq: str | int | None
 
 
 class Fleet(BaseModel):
     """All series at a glance."""
 
+    model: Model
+    monitored: bool = Field(description="Whether recent history and accuracy are kept.")
     series: int
     observations_per_second: float = Field(description="Over the last minute.")
+    observations_by_second: list[int] = Field(description="The same second by second, oldest first.")
     accuracy: Accuracy
+    series_scored: int = Field(description="Series with forecasts that were set against what came.")
+    series_improved: int = Field(description="Those of them for which the adapted forecast was better than the global.")
+    series_worsened: int = Field(description="Those for which it was worse.")
+    timeline: list[Moment]
     drifting: list[Drift]
 
 
@@ -173,17 +198,20 @@ class HistoryRow(BaseModel):
     lo_80: float | None
     hi_80: float | None
     median_global: float | None
+    local: float | None = Field(
+        description="What the local model added: mean of the adapted forecast minus global mean."
+    )
 
 
-class SeriesMonitor(BaseModel):
-    """Recent history, past forecasts against what came, and the forecast from now on."""
+class SeriesMonitor(SeriesReport):
+    """A series with its recent history, past forecasts against what came, and the forecast from now on."""
 
-    unique_id: str | int
+    model: Model
+    monitored: bool = Field(description="Whether recent history and accuracy are kept.")
     history: list[HistoryRow]
-    accuracy: Accuracy | None
     forecast: list[dict[str, Any]] | None = Field(
-        description="Rows of ds, mean, median, lo_L and hi_L for every level, median_global, and local, which is the "
-        "local model's contribution: median - median_global. null where `forecast_missing` says why."
+        description="Rows of ds, mean, median, lo_L and hi_L for every level, mean_global, median_global, and local, "
+        "which is the local model's contribution: mean - mean_global. null where `forecast_missing` says why."
     )
     forecast_missing: str | None
 

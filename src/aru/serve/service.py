@@ -15,23 +15,24 @@ import numpy as np
 
 from aru.archive import require_known
 from aru.errors import InputError, UnknownSeriesError
-from aru.frames import quantiles_of
-from aru.ingest import Late, Update, future_rows, read_futr
-from aru.models.aru import Fitted
-from aru.serve import tables
+from aru.ingest import Late, Update
+from aru.models.aru import ARU
+from aru.serve import summaries, tables
 from aru.serve.batching import Outcome, isolate, rounds
+from aru.serve.fan import Fans
 from aru.serve.metrics import Metrics, Rate
-from aru.serve.monitor import Monitor, Score, unadapted
+from aru.serve.monitor import Monitor, Score
 from aru.serve.tables import Columns, Layouts
 from aru.state import SeriesState
 from aru.store import Key, SQLiteStore
 from aru.stream import Stream
 
 LOG = logging.getLogger("aru.serve")
-DRIFTING = 20  # series in the overview
-FAN = (50, 80, 95)  # percent
-REMEMBERED = 10_000  # series whose known covariates of the future are kept in memory
 MONITOR = ".monitor"  # ending of the file beside the states
+NOTHING = {
+    "accuracy": summaries.accuracy(Score()), "series_scored": 0, "series_improved": 0, "series_worsened": 0,
+    "timeline": [], "drifting": [],
+}  # fmt: skip
 
 
 class UpdateRequest(NamedTuple):
@@ -71,7 +72,7 @@ class Service:
         self.datetime = self.engine.schema.datetime
         self.layouts = Layouts.of(self.engine.settings, self.engine.schema)
         self.monitor = Monitor(self.engine, _beside(stream)) if monitor else None
-        self._asked: dict[Key, Columns] = {}  # known covariates of the future in recent requests, for the monitor
+        self.fans = Fans(stream, self.datetime)
         self._unseen: list[Update | list[Key]] = []  # what the monitor has to know: updates, and series that are gone
         self._known = len(self.keys())
 
@@ -142,24 +143,15 @@ class Service:
         ids = list(dict.fromkeys(key for r in requests for key in r.ids))
         futr = None if requests[0].futr is None else tables.join([r.futr for r in requests if r.futr is not None])
         columns = self.stream.predict_columns(ids, futr, requests[0].level)
-        self._remember(requests)
+        for r in requests:
+            if r.futr is not None and self.monitor is not None:
+                self.fans.remember(r.ids, r.futr)
         if len(requests) == 1:
             return [columns]
         h, place = self.engine.settings.h, {key: i for i, key in enumerate(ids)}
         steps = np.arange(h)
         picks = [(np.array([place[key] for key in r.ids])[:, None] * h + steps).ravel() for r in requests]
         return [{name: values[pick] for name, values in columns.items()} for pick in picks]
-
-    def _remember(self, requests: list[ForecastRequest]) -> None:
-        """Keep covariates of the future of requests about one series, the latest ones."""
-        if self.monitor is None:
-            return
-        for request in requests:
-            if request.futr is not None and len(request.ids) == 1:
-                self._asked.pop(request.ids[0], None)
-                self._asked[request.ids[0]] = request.futr
-        while len(self._asked) > REMEMBERED:
-            del self._asked[next(iter(self._asked))]
 
     def _count(self, update: Update) -> None:
         result, rows = update.result, self.metrics.rows
@@ -193,53 +185,54 @@ class Service:
 
     def series(self, name: str) -> dict[str, Any]:
         """What there is to say about one series."""
+        return self._report(*self.find(name))
+
+    def watched(self, name: str) -> dict[str, Any]:
+        """The same with recent history, past forecasts against what came, and the forecast from now on."""
         key, state = self.find(name)
-        sizes = [
-            member.local.stats.sn[0].tolist()
-            for member in state.members
-            if isinstance(getattr(member, "local", None), Fitted)
-        ]
+        history = [] if self.monitor is None else summaries.history(self.monitor.history(key, state), self.datetime)
+        forecast, missing = None, None
+        try:
+            forecast = self.fans.make(key, state)
+        except InputError:
+            missing = self.fans.missing()
         return {
-            **self._rows([key], state)[0],
-            "y": tables.numbers(np.where(state.observed[0, -1:].cpu(), state.y[0, -1:].cpu(), np.nan))[0],
-            "effective_sample_size": np.mean(sizes, 0).tolist() if sizes else None,
-            "accuracy": self.accuracy(key),
+            **self._report(key, state),
+            "model": self._model(),
+            "monitored": self.monitor is not None,
+            "history": history,
+            "forecast": forecast,
+            "forecast_missing": missing,
         }
 
     def fleet(self) -> dict[str, Any]:
         """All series at a glance."""
-        monitor = self.monitor
-        drifting = [] if monitor is None else monitor.drifting(DRIFTING)
+        monitor, h = self.monitor, self.engine.settings.h
         return {
+            "model": self._model(),
+            "monitored": monitor is not None,
             "series": self._known,
             "observations_per_second": self.rate.per_second(),
-            "accuracy": _accuracy(Score() if monitor is None else monitor.fleet()),
-            "drifting": [{"unique_id": key, "drift": drift, **_accuracy(score)} for key, drift, score in drifting],
+            "observations_by_second": self.rate.by_second(),
+            **(NOTHING if monitor is None else summaries.fleet(monitor, h, self.datetime)),
         }
 
-    def accuracy(self, key: Key) -> dict[str, Any] | None:
-        """Of recent forecasts of one series."""
-        score = None if self.monitor is None else self.monitor.score(key)
-        return None if score is None else _accuracy(score)
+    def _model(self) -> dict[str, Any]:
+        settings = self.engine.settings
+        return {"name": settings.name, "h": settings.h, "freq": settings.freq}
 
-    def watched(self, name: str) -> dict[str, Any]:
-        """Recent history of one series, past forecasts against what came, and the forecast from now on."""
-        key, state = self.find(name)
-        history = [] if self.monitor is None else _history(self.monitor.history(key, state), self.datetime)
-        forecast, missing = None, None
-        try:
-            forecast = self._fan(key, state)
-        except InputError:
-            missing = (
-                "Forecasts of this model need covariates of the future. Those of the latest request to /v1/forecasts "
-                "about this series alone are shown here, if they reach far enough."
-            )
+    def _report(self, key: Key, state: SeriesState) -> dict[str, Any]:
+        local = [
+            (cast(Any, member).local.stats.sn[0].tolist(), model.cell.alphas.tolist())
+            for member, model in zip(state.members, self.engine.models, strict=True)
+            if isinstance(model, ARU)
+        ]
+        sizes, alphas = np.mean(local, 0).tolist() if local else (None, None)
         return {
-            "unique_id": key,
-            "history": history,
-            "accuracy": self.accuracy(key),
-            "forecast": forecast,
-            "forecast_missing": missing,
+            **self._rows([key], state)[0],
+            "y": tables.numbers(np.where(state.observed[0, -1:].cpu(), state.y[0, -1:].cpu(), np.nan))[0],
+            "effective_sample_size": sizes,
+            "aging_factors": alphas,
         }
 
     def find(self, name: str) -> tuple[Key, SeriesState]:
@@ -265,7 +258,7 @@ class Service:
         """What Prometheus reads."""
         self.metrics.series.set(self._known)
         if self.monitor is not None:
-            found = _accuracy(self.monitor.fleet())
+            found = summaries.accuracy(self.monitor.fleet())
             for label, name in (("adapted", "nd"), ("global", "nd_global")):
                 self.metrics.nd.labels(label).set(float("nan") if found[name] is None else found[name])
         return self.metrics.render()
@@ -282,22 +275,17 @@ class Service:
     def _rows(self, keys: Sequence[Key], state: SeriesState) -> list[dict[str, Any]]:
         """Series in a list."""
         ds = tables.times(state.last.cpu().numpy(), self.datetime)
+        scores = {} if self.monitor is None else self.monitor.scores(keys)
         rows = zip(keys, ds, state.count.long().tolist(), strict=True)
-        return [{"unique_id": key, "ds": time, "observations": count} for key, time, count in rows]
-
-    def _fan(self, key: Key, state: SeriesState) -> list[dict[str, Any]]:
-        stream, engine = self.stream, self.engine
-        asked = self._asked.get(key)
-        futr = read_futr(engine, stream._freq, None if asked is None else tables.join([asked]))
-        ds, rows = future_rows(engine, stream._freq, stream._index([key]), state.last.cpu().numpy(), futr)
-        adapted = engine.forecast(state, rows, quantiles_of(FAN))
-        median = engine.forecast(unadapted(engine, state), rows, [0.5]).quantiles[0, 0].numpy()
-        values = adapted.quantiles[:, 0].numpy()
-        columns = {"ds": ds[0], "mean": adapted.mean[0].numpy(), "median": values[0]}
-        for i, level in enumerate(FAN):
-            columns |= {f"lo_{level}": values[1 + 2 * i], f"hi_{level}": values[2 + 2 * i]}
-        columns |= {"median_global": median, "local": values[0] - median}
-        return tables.to_rows(columns, self.datetime)
+        return [
+            {
+                "unique_id": key,
+                "ds": time,
+                "observations": count,
+                "accuracy": summaries.accuracy(scores[key]) if key in scores else None,
+            }
+            for key, time, count in rows
+        ]
 
 
 def _beside(stream: Stream) -> Path | None:
@@ -323,15 +311,6 @@ def _reports(update: Update, requests: Sequence[UpdateRequest], datetime: bool) 
         for row in tables.to_rows(update.result.left_out, datetime):
             reports[owner[row["unique_id"]]]["late"].append(row)
     return reports
-
-
-def _accuracy(score: Score) -> dict[str, Any]:
-    nd, nd_global = ((e / score.size if score.size else None) for e in (score.error, score.global_error))
-    return {"observations": score.scored, "nd": nd, "nd_global": nd_global}
-
-
-def _history(ring: Any, datetime: bool) -> list[dict[str, Any]]:
-    return tables.to_rows({name: ring[name] for name in cast(Any, ring.dtype).names}, datetime)
 
 
 def unique_ids(values: Any) -> list[Key]:

@@ -49,6 +49,10 @@ class Transaction(abc.ABC):
     def about(self) -> About | None:
         """What the records are; None in a store that is still empty."""
 
+    def version(self) -> int | None:
+        """How many changes were made before this transaction: each adds one. None where nobody counts."""
+        return None
+
     @abc.abstractmethod
     def describe(self, about: About) -> None:
         """Say what the records are."""

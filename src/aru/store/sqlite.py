@@ -46,7 +46,9 @@ class SQLiteStore(Store):
         """The only writer among all threads and processes."""
         self._after_fork()
         with self._writer, self._transaction("BEGIN IMMEDIATE") as connection:
-            yield _SQLiteTransaction(connection)
+            change = _SQLiteTransaction(connection)
+            yield change
+            connection.execute(f"PRAGMA user_version={(change.version() + 1) % 2**31}")
 
     def __str__(self) -> str:
         return str(self.path)
@@ -151,6 +153,10 @@ class _SQLiteTransaction(Transaction):
     def about(self) -> About | None:
         row = self._connection.execute("SELECT description FROM about").fetchone()
         return None if row is None else About.from_json(row[0])
+
+    def version(self) -> int:
+        (version,) = self._connection.execute("PRAGMA user_version").fetchone()
+        return int(version)
 
     def describe(self, about: About) -> None:
         self._connection.execute("DELETE FROM about")

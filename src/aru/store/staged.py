@@ -16,6 +16,7 @@ class StagedStore(Store):
     def __init__(self) -> None:
         self._writer = threading.Lock()
         self._access = threading.Lock()  # held for moments only, so that readers see all of a change or nothing
+        self._version = 0
 
     @abc.abstractmethod
     def load(self, keys: Sequence[Key]) -> list[bytes | None]:
@@ -37,28 +38,33 @@ class StagedStore(Store):
     def reading(self) -> Iterator[Transaction]:
         """One consistent view."""
         with self._access:
-            yield _Changes(self)
+            yield _Changes(self, self._version)
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[Transaction]:
         """The only writer; changes are applied at the end."""
         with self._writer:
-            changes = _Changes(self)
+            changes = _Changes(self, self._version)
             yield changes
             with self._access:
                 self.apply(changes.changed, changes.described)
+                self._version += 1
 
 
 class _Changes(Transaction):
     """A store with changes on top that are not applied yet."""
 
-    def __init__(self, store: StagedStore) -> None:
+    def __init__(self, store: StagedStore, version: int) -> None:
         self._store = store
+        self._version = version
         self.described: About | None = None
         self.changed: dict[Key, bytes | None] = {}
 
     def about(self) -> About | None:
         return self.described or self._store.description()
+
+    def version(self) -> int:
+        return self._version
 
     def describe(self, about: About) -> None:
         self.described = about

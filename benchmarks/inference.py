@@ -1,0 +1,120 @@
+"""What adaptation costs: ARU and SNAIL beside the baseline, forecasts and updates, in one run.
+
+    python benchmarks/inference.py [--threads 2] [--out benchmarks/results/inference.csv]
+
+Medium size, h = 16, context of 16 rows, daily data. Rounds alternate between the methods; a figure is the median of
+microseconds per series, `ratio` its ratio to the baseline's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import datetime
+import functools
+import statistics
+import subprocess
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from aru import Forecaster
+
+METHODS = ("baseline", "aru", "snail")
+H = 16
+START = pd.Timestamp("2024-01-01")
+RANDOM = np.random.default_rng(0)
+
+
+def frame(ids: Any, days: Any) -> pd.DataFrame:
+    """Every series on every day."""
+    return pd.DataFrame(
+        {
+            "unique_id": np.repeat(ids, len(days)),
+            "ds": np.tile(START + pd.to_timedelta(days, unit="D"), len(ids)),
+            "y": RANDOM.gamma(4.0, 25.0, len(ids) * len(days)),
+        }
+    )
+
+
+def trained(method: str) -> Forecaster:
+    """Weights do not matter for speed: a few steps are enough."""
+    options = {"enable_progress_bar": False, "logger": False}
+    df = frame([f"t{i}" for i in range(8)], np.arange(64))
+    settings: dict[str, Any] = {"h": H, "freq": "D", "input_size": 16, "size": "medium", "max_steps": 3}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return Forecaster(**settings, model=method, accelerator="cpu", trainer_options=options).fit(df).without_series()
+
+
+def seconds(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def measure(series: int, rounds: int) -> list[dict[str, Any]]:
+    ids = np.array([f"series-{i:06}" for i in range(series)])
+    models = {method: trained(method) for method in METHODS}
+    for model in models.values():
+        model.update(frame(ids, np.arange(20)))
+        model.predict()
+    times: dict[tuple[str, str], list[float]] = {}
+    day = 20
+    for _ in range(rounds):
+        one, many = frame(ids, np.arange(day, day + 1)), frame(ids, np.arange(day + 1, day + 1 + H))
+        day += 1 + H
+        for method, model in models.items():
+            work: dict[str, Callable[[], object]] = {
+                "forecast": model.predict,
+                "one observation": functools.partial(model.update, one),
+                "h observations": functools.partial(model.update, many),
+            }
+            for name, job in work.items():
+                times.setdefault((method, name), []).append(seconds(job))
+    each = {key: 1e6 * statistics.median(values[1:]) / series for key, values in times.items()}
+    for method in METHODS:
+        each[method, "one observation and forecast"] = each[method, "one observation"] + each[method, "forecast"]
+        each[method, "h observations and forecast"] = each[method, "h observations"] + each[method, "forecast"]
+    return [
+        {
+            "series": series,
+            "threads": torch.get_num_threads(),
+            "work": work,
+            "method": method,
+            "us_per_series": round(value, 2),
+            "ratio": round(value / each["baseline", work], 2),
+        }
+        for (method, work), value in each.items()
+        if "forecast" in work
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--series", type=int, nargs="+", default=[100, 1_000, 10_000])
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "inference.csv")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    commit = subprocess.check_output(["git", "rev-parse", "--short", "HEAD"], text=True).strip()
+    rows = []
+    for series in options.series:
+        for row in measure(series, options.rounds):
+            rows.append({**row, "commit": commit, "date": datetime.date.today().isoformat()})
+            print(*(f"{k} {v}" for k, v in row.items()), sep="  ", flush=True)
+    with options.out.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,235 @@
+"""Configurations that validation windows choose between, and the choice."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from experiments.evaluate import Job
+from experiments.tasks import PROTOCOLS, VALIDATION
+
+CHOICES = Path(__file__).with_name("choices.json")
+Settings = dict[str, Any]
+
+SKIP: Settings = {"integration": "skip", "global_loss": 1.0}
+_XL: Settings = {"size": "xlarge"}
+_XL32: Settings = {"size": "xlarge", "batch_size": 32}
+_LEVEL: Settings = {"scaler": "level", "lags": [24, 36]}
+_DROPOUT: Settings = {"dropout": 0.1}
+_LOG: Settings = {"transform": "log1p", "dropout": 0.1}
+_WEEKS: Settings = {"lags": [51, 52, 53]}
+_AUTO: Settings = {"lags": "auto"}
+
+# The first of each list is what is used as long as nothing was compared.
+CANDIDATES: dict[str, dict[str, dict[str, Settings]]] = {
+    "aru": {
+        "rossmann": {
+            "batch 32": {"batch_size": 32},
+            "xlarge, batch 32": _XL32,
+            "xlarge, batch 32, 2000 steps": {**_XL32, "max_steps": 2000},
+            "large, batch 32": {"size": "large", "batch_size": 32},
+            "xlarge, batch 32, skip": {**_XL32, **SKIP},
+            "xlarge, batch 32, lags": {**_XL32, "lags": [18, 24]},
+            "xlarge, batch 32, log1p": {**_XL32, "transform": "log1p"},
+            "xlarge, batch 32, dropout": {**_XL32, **_DROPOUT},
+            # Second round, around the best of the first.
+            "xlarge, batch 32, dropout, 2000 steps": {**_XL32, **_DROPOUT, "max_steps": 2000},
+            "xlarge, batch 32, dropout .2": {**_XL32, "dropout": 0.2},
+            "xlarge, batch 32, dropout, log1p": {**_XL32, **_DROPOUT, "transform": "log1p"},
+            "xlarge, batch 16, dropout": {**_XL, **_DROPOUT, "batch_size": 16},
+        },
+        "walmart": {
+            "default": {},
+            "dropout": _DROPOUT,
+            "rate .005": {"learning_rate": 5e-3},
+            "xlarge, dropout": {**_XL, **_DROPOUT},
+            "lags 51-53": _WEEKS,
+            "xlarge, dropout, lags 51-53": {**_XL, **_DROPOUT, **_WEEKS},
+            "xlarge, dropout, skip": {**_XL, **_DROPOUT, **SKIP},
+            "log1p, dropout": _LOG,
+            # Second round.
+            "log1p, dropout, lags 51-53": {**_LOG, **_WEEKS},
+            "xlarge, log1p, dropout": {**_XL, **_LOG},
+            "xlarge, log1p, dropout, lags 51-53": {**_XL, **_LOG, **_WEEKS},
+            "log1p, dropout, rate .005": {**_LOG, "learning_rate": 5e-3},
+        },
+        "tourism_monthly": {
+            "level, lags": _LEVEL,
+            "level, lags, log1p": {**_LEVEL, "transform": "log1p"},
+            "level, lags, 500 steps": {**_LEVEL, "max_steps": 500},
+            "level, lags, large, dropout": {**_LEVEL, **_DROPOUT, "size": "large"},
+            "level, lags, skip": {**_LEVEL, **SKIP},
+            "level, three lags": {"scaler": "level", "lags": [24, 36, 48]},
+            "level, lags, asinh, dropout": {**_LEVEL, **_DROPOUT, "transform": "asinh"},
+            "lags, log1p": {"lags": [24, 36], "transform": "log1p"},
+            # Second round: the latest season as an input, which lags of 24 months and more cannot show.
+            "level, season": {"scaler": "level", "season": 12},
+            "level, lags, season": {**_LEVEL, "season": 12},
+            "level, lags, season, log1p": {**_LEVEL, "season": 12, "transform": "log1p"},
+        },
+        "gefcom2012": {
+            "default": {},
+            "lags": _AUTO,
+            "large": {"size": "large"},
+            "xlarge": _XL,
+            "large, lags": {"size": "large", **_AUTO},
+            "large, lags, log1p": {"size": "large", **_AUTO, "transform": "log1p"},
+            # Second round.
+            "xlarge, dropout": {**_XL, **_DROPOUT},
+            "xlarge, lags": {**_XL, **_AUTO},
+        },
+        "electricity_10": {
+            "default": {},
+            "lags": _AUTO,
+            "large, lags": {"size": "large", **_AUTO},
+            "lags, asinh": {**_AUTO, "transform": "asinh"},
+            "lags, dropout": {**_AUTO, **_DROPOUT},
+        },
+        "m4_hourly": {
+            "default": {},
+            "asinh": {"transform": "asinh"},
+            "lags, asinh": {**_AUTO, "transform": "asinh"},
+            "lags": _AUTO,
+            "level, lags, asinh": {**_AUTO, "scaler": "level", "transform": "asinh"},
+            "skip, asinh": {**SKIP, "transform": "asinh"},
+        },
+        "parts": {
+            "small": {},
+            "medium": {"size": "medium"},
+            "small, dropout": _DROPOUT,
+            "small, 300 steps": {"max_steps": 300},
+            "small, lag 12": {"lags": [12]},
+        },
+    },
+    "baseline": {
+        "rossmann": {
+            "medium": {},
+            "xlarge": _XL,
+            "xlarge, dropout": {**_XL, **_DROPOUT},
+            "8000 steps": {"max_steps": 8000},
+            # Second round: what helped ARU.
+            "xlarge, batch 32, dropout": {**_XL32, **_DROPOUT},
+        },
+        "walmart": {
+            "medium": {},
+            "xlarge, dropout": {**_XL, **_DROPOUT},
+            "lags 51-53": _WEEKS,
+            # Second round.
+            "log1p, dropout": _LOG,
+            "xlarge, log1p, dropout": {**_XL, **_LOG},
+        },
+        "tourism_monthly": {
+            "level, lags": _LEVEL,
+            "level, lags, log1p": {**_LEVEL, "transform": "log1p"},
+            "level, lags, 1000 steps": {**_LEVEL, "max_steps": 1000},
+            # Second round.
+            "level, lags, season, 1000 steps": {**_LEVEL, "season": 12, "max_steps": 1000},
+        },
+        "gefcom2012": {
+            "medium": {},
+            "lags": _AUTO,
+            "large, lags": {"size": "large", **_AUTO},
+            # Second round.
+            "xlarge, dropout": {**_XL, **_DROPOUT},
+        },
+        "electricity_10": {
+            "medium": {},
+            "lags": _AUTO,
+            "lags, dropout": {**_AUTO, **_DROPOUT},
+        },
+        "m4_hourly": {
+            "medium": {},
+            "asinh": {"transform": "asinh"},
+            "lags, asinh": {**_AUTO, "transform": "asinh"},
+        },
+        "parts": {
+            "small": {},
+            "small, 1000 steps": {"max_steps": 1000},
+            "medium": {"size": "medium"},
+        },
+    },
+}
+
+# Trained to convergence: networks that do not adapt need more steps, at a lower rate, than ARU does.
+_LONG: Settings = {"max_steps": 4000, "learning_rate": 5e-3}
+DEFAULTS: dict[str, Settings] = {
+    "aru": {},
+    "aru-direct": {},
+    "aru-generated": _LONG,
+    "aru-control": _LONG,
+    "baseline": _LONG,
+    "snail": {"max_steps": 2000, "learning_rate": 5e-3},
+    # As GluonTS has it: two layers of 40 units, dropout, the scale of the context.
+    "deepar": {
+        "max_steps": 1000,
+        "learning_rate": 5e-3,
+        "size": [40, 40, 40, 40],
+        "encoder_layers": 2,
+        "dropout": 0.1,
+        "scaler": "level",
+    },
+    "deepstate": {"max_steps": 500},
+}
+# Whose choice a method takes over that has no candidates of its own; what is in brackets stays its own.
+INHERITS = {
+    "aru-direct": ("aru", ()),
+    "aru-control": ("aru", ("max_steps", "learning_rate")),
+    "aru-generated": ("aru", ("max_steps", "learning_rate")),
+    "snail": ("baseline", ("max_steps",)),
+    "deepar": ("baseline", ("max_steps", "size", "encoder_layers", "dropout", "scaler")),
+    "deepstate": ("baseline", ("max_steps",)),
+}
+
+
+def selection_jobs(seeds: Iterable[int]) -> list[Job]:
+    """Every candidate on the validation windows of its dataset, one seed of all before the next."""
+    jobs = []
+    for seed in seeds:
+        for method, datasets in CANDIDATES.items():
+            for dataset, candidates in datasets.items():
+                assert VALIDATION in PROTOCOLS[dataset]
+                for name, settings in candidates.items():
+                    jobs.append(Job(dataset, VALIDATION, method, name, seed, {**DEFAULTS[method], **settings}))
+    return jobs
+
+
+def criterion(dataset: str) -> str:
+    """What is compared: ND, but where a forecast of zeros has an ND of 1, as for the parts, RMSE."""
+    return "rmse" if dataset == "parts" else "nd"
+
+
+def choose(selection: Path) -> dict[str, dict[str, Any]]:
+    """The candidate with the lowest mean over seeds for each dataset and method, among those with the most seeds."""
+    runs = pd.read_csv(selection)
+    choices: dict[str, dict[str, Any]] = {}
+    for (dataset, method), part in runs.groupby(["dataset", "method"]):
+        by = criterion(str(dataset))
+        means = part.groupby("variant")[by].agg(["mean", "count"])
+        means = means[means["count"] == means["count"].max()]
+        best = str(means["mean"].idxmin())
+        choices.setdefault(str(dataset), {})[str(method)] = {
+            "candidate": best,
+            by: round(float(means.loc[best, "mean"]), 5),
+            "seeds": int(means.loc[best, "count"]),
+            "settings": CANDIDATES[str(method)][str(dataset)][best],
+        }
+    return choices
+
+
+def write_choices(selection: Path) -> None:
+    """Record the choice."""
+    CHOICES.write_text(json.dumps(choose(selection), indent=1) + "\n")
+
+
+def chosen(dataset: str, method: str) -> Settings:
+    """The settings of a method on a dataset: its defaults, and over them what validation chose."""
+    source, own = INHERITS.get(method, (method, ()))
+    choices = json.loads(CHOICES.read_text()) if CHOICES.exists() else {}
+    first = next(iter(CANDIDATES[source][dataset].values()))
+    settings = choices.get(dataset, {}).get(source, {}).get("settings", first)
+    defaults = DEFAULTS[method]
+    return {**defaults, **{k: v for k, v in settings.items() if k not in own}}

@@ -1,0 +1,111 @@
+"""The rows of the paper's tables and of the comparisons beyond them, most important first."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from typing import Any
+
+from experiments.candidates import SKIP, chosen
+from experiments.evaluate import Job
+
+# What differs from the configuration chosen on validation.
+VARIANTS: dict[str, dict[str, Any]] = {
+    "": {},
+    "ensemble": {"ensemble": 4},
+    "alphas=1": {"alphas": [1.0]},
+    "alphas=1,.99": {"alphas": [1.0, 0.99]},
+    "alphas=1,.95,.9": {"alphas": [1.0, 0.95, 0.9]},
+    "alphas=learned": {"learn_alphas": True},
+    "ridge=.01": {"ridge": 0.01, "learn_ridge": False},
+    "ridge=1": {"ridge": 1.0, "learn_ridge": False},
+    "ridge=100": {"ridge": 100.0, "learn_ridge": False},
+    "integration=skip": SKIP,
+    "integration=paper": {"integration": "paper"},
+    "stop_gradient=on": {"stop_gradient": True},
+    "stride=4": {"stride": 4},
+    "local_variance=off": {"local_variance": False},
+    "robust=off": {"robust": False},
+    "transform=log1p": {"transform": "log1p"},
+    "transform=asinh": {"transform": "asinh"},
+    "series_id=on": {"series_id": True},
+    "births=0": {"births": 0.0},
+    "cell_input=x": {"cell_input": "x"},
+    "finetune_steps=1": {"finetune_steps": 1},
+    # The cell as released, trained by our loop: FF2 of the paper, one alpha, fixed ridge, no gradient through the fit.
+    "authors' cell": {
+        "integration": "paper",
+        "distribution": "gaussian",
+        "robust": False,
+        "stop_gradient": True,
+        "alphas": [1.0],
+        "ridge": 0.08,
+        "learn_ridge": False,
+        "local_variance": False,
+        "births": 0.0,
+    },
+    **{f"size={size}": {"size": size} for size in ("small", "medium", "large", "xlarge")},
+    **{f"input_size={n}": {"input_size": n} for n in (50, 365, 672)},
+}
+ABLATIONS = [
+    "alphas=1", "stop_gradient=on", "integration=skip", "integration=paper", "robust=off", "local_variance=off",
+    "series_id=on", "births=0", "authors' cell", "alphas=1,.99", "alphas=1,.95,.9", "alphas=learned", "ridge=.01",
+    "ridge=1", "ridge=100", "stride=4", "transform=log1p", "transform=asinh", "cell_input=x",
+]  # fmt: skip
+SIZES = ["size=small", "size=medium", "size=large", "size=xlarge"]
+
+Cell = tuple[str, str]  # dataset, protocol
+MAIN: list[Cell] = [
+    ("rossmann", "fixed"),
+    ("walmart", "fixed"),
+    ("tourism_monthly", "deepstate"),
+    ("gefcom2012", "streaming"),
+    ("m4_hourly", "fixed"),
+    ("parts", "fixed"),
+    ("electricity_10", "streaming"),
+    ("rossmann", "streaming"),
+    ("walmart", "streaming"),
+]
+MORE: list[Cell] = [
+    ("gefcom2012", "fixed"),
+    ("electricity_10", "fixed"),
+    ("parts", "deepstate"),
+    ("electricity_10", "deepstate"),
+    ("gefcom2012", "deepstate"),
+]
+RETAIL: list[Cell] = [("rossmann", "fixed"), ("walmart", "fixed")]
+RETAIL_STREAMS: list[Cell] = [("rossmann", "streaming"), ("walmart", "streaming")]
+
+
+def grid(seeds: Iterable[int]) -> list[Job]:
+    """All rows in order of importance."""
+    seeds = list(seeds)
+    jobs: list[Job] = []
+
+    def add(cells: list[Cell], methods: list[str], variants: list[str]) -> None:
+        for seed, cell, method, variant in itertools.product(seeds, cells, methods, variants):
+            settings = {**chosen(cell[0], method), **VARIANTS[variant]}
+            jobs.append(Job(*cell, method, variant, seed, settings))
+
+    add(MAIN, ["aru", "baseline"], [""])
+    add(RETAIL, ["aru"], ["ensemble"])
+    add(MAIN, ["aru-control"], [""])
+    add([("tourism_monthly", "deepstate"), ("parts", "fixed")], ["aru-direct", "snail", "deepar", "deepstate"], [""])
+    add(RETAIL, ["snail", "aru-direct", "deepar", "deepstate"], [""])
+    add(MORE, ["aru", "baseline"], [""])
+    add(RETAIL_STREAMS, ["aru"], ["ensemble"])
+    add(RETAIL_STREAMS, ["snail", "deepar"], [""])
+    add(RETAIL[:1], ["aru"], ABLATIONS)
+    add(RETAIL[:1], ["aru", "baseline"], SIZES)
+    add(RETAIL, ["baseline"], ["series_id=on", "ensemble"])
+    add([("gefcom2012", "streaming"), ("electricity_10", "streaming"), ("m4_hourly", "fixed")],
+        ["snail", "aru-direct", "deepar"], [""])  # fmt: skip
+    add(RETAIL[1:], ["aru"], ABLATIONS)
+    add(RETAIL[1:], ["aru", "baseline"], SIZES)
+    add(MORE, ["aru-control", "aru-direct", "snail", "deepar", "deepstate"], [""])
+    add([("gefcom2012", "streaming"), ("m4_hourly", "fixed")], ["deepstate"], [""])
+    add(RETAIL_STREAMS, ["baseline"], ["finetune_steps=1"])
+    add([("rossmann", "fixed")], ["snail"], ["input_size=365"])
+    add([("walmart", "fixed")], ["snail"], ["input_size=50"])
+    add([("gefcom2012", "streaming")], ["snail"], ["input_size=672"])
+    return jobs

@@ -1,0 +1,145 @@
+"""The rows to train on, in parts that hold whole series: one frame, or the files of a Parquet folder.
+
+Of several parts one is in memory at a time. What stays is small: ids and lengths of all series.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from torch import Tensor
+
+from aru.batches import TrainingData
+from aru.columns import read_static
+from aru.engine import Ragged
+from aru.errors import InputError, listing
+from aru.frequency import Frequency, Times
+from aru.learning import Learner
+from aru.panel import Panel
+from aru.schema import Schema, Static
+from aru.settings import Settings
+
+ROWS = 2**21  # of a part, if its smallest pieces allow
+
+
+class ParquetParts(Sequence[Any]):
+    """The Parquet files of a folder as frames: each subfolder a piece, or else each file, several pieces a part."""
+
+    def __init__(self, folder: str | Path) -> None:
+        pieces: dict[Path, list[Path]] = {}
+        for file in sorted(Path(folder).rglob("*.parquet")):
+            pieces.setdefault(file if file.parent == Path(folder) else file.parent, []).append(file)
+        if not pieces:
+            raise InputError(f"{folder} has no Parquet files: give a folder of files that end in .parquet.")
+        self._parts: list[list[Path]] = []
+        room = 0
+        for files in pieces.values():
+            rows = sum(_metadata(file).num_rows for file in files)
+            if rows > room:
+                self._parts, room = [*self._parts, []], ROWS
+            self._parts[-1] += files
+            room -= rows
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    def __getitem__(self, index: Any) -> Any:
+        # Columns that folders are named after are no part of the rows.
+        return pa.concat_tables([pq.ParquetFile(file).read() for file in self._parts[index]]).to_pandas()
+
+
+def _metadata(file: Path) -> pq.FileMetaData:
+    try:
+        return pq.read_metadata(file)
+    except (OSError, pa.ArrowException) as error:
+        raise InputError(f"{file} cannot be read ({error}). Give a folder of Parquet files.") from error
+
+
+class Whole(NamedTuple):
+    """All rows of the series of a part, and their static covariates."""
+
+    rows: Ragged
+    static: Static
+
+
+class History:
+    """Reads parts, learns the schema from them, and hands them out as training and states need them."""
+
+    def __init__(
+        self, frames: Sequence[Any], read: Callable[[Any], Panel], static_df: Any, settings: Settings, val_size: int
+    ) -> None:
+        self._frames, self._read, self._static_df, self._settings = frames, read, static_df, settings
+        self.val_size = val_size
+        self._panel: _Last[Panel] = _Last(lambda part: self._read(self._frames[part]))
+        self._encoded: _Last[TrainingData] = _Last(self._encode)
+
+    def learn(self, freq: Frequency) -> Schema:
+        """One pass over all parts."""
+        learner = Learner(self._settings, freq)
+        ids, until = [], []
+        self.part_lengths: list[Tensor] = []
+        for part in range(len(self._frames)):
+            panel = self._panel(part)
+            end = panel.starts + panel.lengths
+            train = np.arange(len(panel.ds)) < np.repeat(end - self.val_size, panel.lengths)
+            learner.add(panel, read_static(self._static_df, panel.ids, self._settings.stat_exog_list), train)
+            ids.append(panel.ids)
+            until.append(panel.ds[(end - 1 - self.val_size).clip(min=panel.starts)])
+            self.part_lengths.append(torch.from_numpy(panel.lengths))
+            del panel  # before the next one is read
+        self.ids: pd.Index[Any] = ids[0].append(ids[1:]) if len(ids) > 1 else ids[0]
+        self.until: Times = np.concatenate(until)  # the latest time of each series that was trained on
+        twice = self.ids[self.ids.duplicated()]
+        if len(twice):
+            raise InputError(
+                f"Rows of the series {listing(list(twice))} lie in several parts: partition the files by series."
+            )
+        self.schema = learner.schema()
+        return self.schema
+
+    def part(self, index: int) -> TrainingData:
+        """The rows of a part, for training."""
+        return self._encoded(index)
+
+    def parts(self) -> Iterator[Whole]:
+        """All rows of one part after the other."""
+        for index in range(len(self._frames)):
+            data = self._encoded(index)
+            skipped = torch.from_numpy(self._panel(index).skipped)
+            yield Whole(Ragged(data.rows, data.starts, data.lengths, skipped), data.static)
+
+    def _encode(self, index: int) -> TrainingData:
+        panel, schema = self._panel(index), self.schema
+        static = read_static(self._static_df, panel.ids, self._settings.stat_exog_list)
+        return TrainingData(
+            names=[str(i) for i in panel.ids],
+            rows=schema.encode(panel),
+            static=schema.encode_static(static, panel.ids),
+            starts=torch.from_numpy(panel.starts),
+            lengths=torch.from_numpy(panel.lengths),
+            val_size=self.val_size,
+        )
+
+
+T = TypeVar("T")
+
+
+class _Last(Generic[T]):
+    """Remembers the last value alone, and lets go of it before it makes the next one."""
+
+    def __init__(self, make: Callable[[int], T]) -> None:
+        self._make = make
+        self._held: tuple[int, T] | None = None
+
+    def __call__(self, index: int) -> T:
+        if self._held is None or self._held[0] != index:
+            self._held = None
+            self._held = (index, self._make(index))
+        return self._held[1]

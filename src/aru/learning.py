@@ -1,0 +1,201 @@
+"""Learning a schema from rows: all at once, or part by part."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from aru.columns import Bools, Categories, Column, Floats, Ints
+from aru.errors import ColumnError, ValueRangeError
+from aru.frequency import CYCLES, DAY, Frequency, Times, calendar_codes, calendar_features
+from aru.panel import Panel
+from aru.schema import (
+    CategoryColumn,
+    Group,
+    NumberColumn,
+    Schema,
+    choose_distribution,
+    choose_lags,
+    context_length,
+    id_column,
+)
+from aru.settings import Settings
+
+ENOUGH_CYCLES = 1.75  # of a calendar feature, before it is a pattern and not just the date
+SAMPLE = 2**20  # values that the typical size of the target is estimated from, where it comes in parts
+
+
+def learn_schema(
+    panel: Panel, static: Mapping[str, Column], settings: Settings, freq: Frequency, train: Bools
+) -> Schema:
+    """Learn from the rows where `train` is true; the others (validation) only have to be encodable."""
+    learner = Learner(settings, freq)
+    learner.add(panel, static, train)
+    return learner.schema()
+
+
+class Learner:
+    """Learns a schema from parts that come one after the other, in memory that does not grow with them."""
+
+    def __init__(self, settings: Settings, freq: Frequency) -> None:
+        self._settings, self._freq = settings, freq
+        self._kinds: _Kinds | None = None
+        self._count, self._zeros, self._total = 0, 0, 0.0
+        self._nonnegative = self._integer = True
+        self._sizes = _Sample()
+        self._groups = [_Group(names) for names in (settings.futr_exog_list, settings.hist_exog_list)]
+        self._stat = _Group(settings.stat_exog_list)
+        self._ids: list[str] = []
+
+    def add(self, panel: Panel, static: Mapping[str, Column], train: Bools) -> None:
+        """Learn from the rows of a part where `train` is true."""
+        kinds = _Kinds(panel.datetime, bool(pd.api.types.is_integer_dtype(panel.ids)))
+        if self._kinds is None:
+            self._kinds, self._calendar = kinds, _Calendar(panel, train) if panel.datetime else None
+        _check_alike(self._kinds, kinds)
+        _check_target(panel, self._settings, train & panel.observed)
+        y = panel.y[train & panel.observed]
+        level = np.abs(y)
+        self._count, self._zeros, self._total = (
+            self._count + len(y),
+            self._zeros + int((y == 0).sum()),
+            self._total + float(level.sum()),
+        )
+        self._nonnegative &= bool((y >= 0).all())
+        self._integer &= bool((y == np.round(y)).all())
+        self._sizes.add(level)
+        if self._calendar is not None:
+            self._calendar.add(panel.ds[train])
+        for group in self._groups:
+            group.add(panel.columns, train)
+        self._stat.add(static, slice(None))
+        if self._settings.series_id:
+            self._ids += id_column(panel.ids).values
+
+    def schema(self) -> Schema:
+        """What was learned."""
+        assert self._kinds is not None
+        settings, counts = self._settings, self._nonnegative and self._integer
+        # The paper's scale is 1 + mean|y|. Data measured in small units (rates, shares) would hardly be scaled by
+        # it, so the constant shrinks with them.
+        unit = float(min(1.0, self._total / self._count)) or 1.0
+        futr, hist = (group.columns() for group in self._groups)
+        stat = self._stat.columns()
+        if settings.series_id:
+            stat = (stat[0], (*stat[1], CategoryColumn("unique_id", tuple(self._ids))))
+        return Schema(
+            input_size=context_length(settings, self._freq),
+            lags=choose_lags(settings, self._freq),
+            distribution=choose_distribution(settings, counts, self._zeros / self._count),
+            datetime=self._kinds.datetime,
+            integer_ids=self._kinds.integer_ids,
+            nonnegative=self._nonnegative,
+            integer=self._integer,
+            unit=unit,
+            typical_scale=float(unit + np.median(self._sizes.values())),
+            calendar=() if self._calendar is None else self._calendar.columns(),
+            futr=futr,
+            hist=hist,
+            stat=stat,
+        )
+
+
+class _Sample:
+    """All values of few, and every so many-th of many."""
+
+    def __init__(self) -> None:
+        self._parts: list[Floats] = []
+        self._every = 1
+
+    def add(self, values: Floats) -> None:
+        self._parts.append(values[:: self._every])
+        # One part is in memory anyway: only several are thinned out.
+        while len(self._parts) > 1 and sum(map(len, self._parts)) > SAMPLE:
+            self._parts = [part[::2] for part in self._parts]
+            self._every *= 2
+
+    def values(self) -> Floats:
+        return np.concatenate(self._parts)
+
+
+class _Group:
+    """Ranges of numbers and values of categories, by column."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = names
+        self._ranges: dict[str, list[float]] = {name: [] for name in names}
+        self._values: dict[str, set[str]] = {}
+
+    def add(self, columns: Mapping[str, Column], train: Any) -> None:
+        for name in self._names:
+            column = columns[name]
+            if isinstance(column, Categories):
+                seen = np.unique(column.codes[train])
+                self._values.setdefault(name, set()).update(column.values[c] for c in seen if c >= 0)
+            else:
+                known = column[train]
+                known = known[~np.isnan(known)]
+                if len(known):
+                    self._ranges[name] += [float(known.min()), float(known.max())]
+            if name in self._values and self._ranges[name]:
+                raise ColumnError(f"Column {name!r} holds numbers in some parts and text in others: convert it.")
+
+    def columns(self) -> Group:
+        numbers = [(name, self._ranges[name] or [0.0, 1.0]) for name in self._names if name not in self._values]
+        categories = [(name, sorted(self._values[name])) for name in self._names if name in self._values]
+        return (
+            tuple(NumberColumn(name, min(known), max(known)) for name, known in numbers),
+            tuple(CategoryColumn(name, tuple(values)) for name, values in categories),
+        )
+
+
+class _Calendar:
+    """Calendar features by the distance between the rows of the first part; those whose values came about twice."""
+
+    def __init__(self, panel: Panel, train: Bools) -> None:
+        ds = panel.ds[train]
+        gaps = np.diff(ds)[np.diff(panel.series[train]) == 0]
+        step = int(np.median(gaps)) if len(gaps) else DAY
+        self._codes: dict[str, Ints] = {feature: np.zeros(0, np.int64) for feature in calendar_features(step)}
+        self._ends: list[int] = []
+
+    def add(self, ds: Times) -> None:
+        for feature, seen in self._codes.items():
+            self._codes[feature] = np.union1d(seen, calendar_codes(feature, ds))
+        self._ends += [int(ds.min()), int(ds.max())] if len(ds) else []
+
+    def columns(self) -> tuple[CategoryColumn, ...]:
+        span = max(self._ends) - min(self._ends)
+        names = [f for f in self._codes if span >= ENOUGH_CYCLES * CYCLES[f]]
+        return tuple(CategoryColumn(f, tuple(str(v) for v in self._codes[f])) for f in names)
+
+
+class _Kinds(NamedTuple):
+    """Types of the key columns."""
+
+    datetime: bool
+    integer_ids: bool
+
+
+def _check_alike(first: _Kinds, part: _Kinds) -> None:
+    for name, ours, theirs in zip(("ds", "unique_id"), first, part, strict=True):
+        if ours != theirs:
+            raise ColumnError(f"{name} has one type in some parts and another one in others: convert the column.")
+
+
+def _check_target(panel: Panel, settings: Settings, known: Bools) -> None:
+    """Refuse values that the chosen transform or distribution cannot take."""
+    negative = np.flatnonzero(known & (panel.y < 0))
+    if settings.transform == "log1p" and len(negative):
+        raise ValueRangeError(
+            f"transform='log1p' needs y >= 0, but it is negative at {panel.show(negative)}. Use transform='asinh'."
+        )
+    odd = np.flatnonzero(known & ~((panel.y >= 0) & (panel.y == np.round(panel.y))))
+    if settings.distribution == "negative-binomial" and len(odd):
+        raise ValueRangeError(
+            f"The negative binomial needs counts (0, 1, 2, ...), but y is no count at {panel.show(odd)}. "
+            "Use distribution='student-t'."
+        )

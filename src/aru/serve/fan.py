@@ -1,0 +1,69 @@
+"""The forecast of one series from now on, for whoever looks at it without asking for it."""
+
+from __future__ import annotations
+
+import collections
+import threading
+from typing import Any
+
+from aru.frames import quantiles_of
+from aru.ingest import future_rows, read_futr
+from aru.serve import tables
+from aru.serve.monitor import unadapted
+from aru.serve.tables import Columns
+from aru.state import SeriesState
+from aru.store import Key
+from aru.stream import Stream
+
+LEVELS = (50, 80, 95)  # percent
+REMEMBERED = 200_000  # rows of known covariates that are kept in memory
+
+
+class Fans:
+    """Forecasts with the known covariates of the future that clients sent last, if the model needs any."""
+
+    def __init__(self, stream: Stream, datetime: bool) -> None:
+        self._stream, self._datetime = stream, datetime
+        self._asked: collections.deque[tuple[list[Key], Columns]] = collections.deque()
+        self._rows = 0
+        self._lock = threading.Lock()
+
+    def remember(self, ids: list[Key], futr: Columns) -> None:
+        """Keep the covariates of a request; the oldest requests give way."""
+        with self._lock:
+            self._asked.append((ids, futr))
+            self._rows += len(futr["ds"])
+            while self._rows > REMEMBERED:
+                self._rows -= len(self._asked.popleft()[1]["ds"])
+
+    def missing(self) -> str:
+        """Why there is no forecast to show, for those who could change that."""
+        columns = ", ".join(["unique_id", "ds", *self._stream._engine.settings.futr_exog_list])
+        return (
+            f"Forecasts of this model need {columns} of the future. Those of the latest request to /v1/forecasts about "
+            "this series are used here, if they reach far enough."
+        )
+
+    def make(self, key: Key, state: SeriesState) -> list[dict[str, Any]]:
+        """Rows of the next h steps: the adapted forecast, the global one, and what the local model adds to its mean."""
+        stream = self._stream
+        engine, freq = stream._engine, stream._freq
+        futr = read_futr(engine, freq, self._latest(key))
+        ds, rows = future_rows(engine, freq, stream._index([key]), state.last.cpu().numpy(), futr)
+        adapted = engine.forecast(state, rows, quantiles_of(LEVELS))
+        plain = engine.forecast(unadapted(engine, state), rows, [0.5])
+        values, mean, mean_global = adapted.quantiles[:, 0].numpy(), adapted.mean[0].numpy(), plain.mean[0].numpy()
+        columns = {"ds": ds[0], "mean": mean, "median": values[0]}
+        for i, level in enumerate(LEVELS):
+            columns |= {f"lo_{level}": values[1 + 2 * i], f"hi_{level}": values[2 + 2 * i]}
+        columns |= {
+            "mean_global": mean_global,
+            "median_global": plain.quantiles[0, 0].numpy(),
+            "local": mean - mean_global,
+        }
+        return tables.to_rows(columns, self._datetime)
+
+    def _latest(self, key: Key) -> Any:
+        with self._lock:
+            found = next((futr for ids, futr in reversed(self._asked) if key in ids), None)
+        return None if found is None else tables.join([tables.only(found, [key])])

@@ -1,0 +1,64 @@
+"""What monitoring knows, in the form of answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from aru.serve import tables
+from aru.serve.monitor import Monitor, Score
+
+DRIFTING = 20  # series in the overview
+RECENT = 42  # rows of each of them
+POINTS = 250  # of the accuracy over time
+
+
+def accuracy(score: Score) -> dict[str, Any]:
+    """Ratios of the sums."""
+    nd, nd_global = ((e / score.size if score.size else None) for e in (score.error, score.global_error))
+    coverage = score.covered / score.scored if score.scored else None
+    return {"observations": score.scored, "nd": nd, "nd_global": nd_global, "coverage_80": coverage}
+
+
+def fleet(monitor: Monitor, window: int, datetime: bool) -> dict[str, Any]:
+    """The accuracy of all series, now and over time, and the series that drift most."""
+    scored, improved, worsened = monitor.helped()
+    drifting = monitor.drifting(DRIFTING)
+    rings = monitor.rings([key for key, _, _ in drifting])
+    return {
+        "accuracy": accuracy(monitor.fleet()),
+        "series_scored": scored,
+        "series_improved": improved,
+        "series_worsened": worsened,
+        "timeline": rolling(monitor.timeline(), window, datetime),
+        "drifting": [
+            {
+                "unique_id": key,
+                "drift": drift,
+                **accuracy(score),
+                **{name: tables.numbers(rings[key][name][-RECENT:]) for name in ("y", "median")},
+            }
+            for key, drift, score in drifting
+            if key in rings  # not forgotten since
+        ],
+    }
+
+
+def rolling(timeline: Sequence[tuple[int, Score]], window: int, datetime: bool) -> list[dict[str, Any]]:
+    """The accuracy over the latest `window` times, at every time or, if they are many, at some of them."""
+    if not timeline:
+        return []
+    every = -(-len(timeline) // POINTS)
+    at = np.arange(len(timeline) - 1, -1, -every)[::-1]
+    sums = np.array([Score()] * (window - 1) + [score for _, score in timeline], float)
+    moving = sums[at[:, None] + np.arange(window)].sum(1)
+    ds = tables.times([timeline[i][0] for i in at], datetime)
+    rows = [accuracy(Score(int(n), *rest)) for n, *rest in moving.tolist()]
+    return [{"ds": time, **row} for time, row in zip(ds, rows, strict=True)]
+
+
+def history(ring: Any, datetime: bool) -> list[dict[str, Any]]:
+    """Kept rows, oldest first."""
+    return tables.to_rows({name: ring[name] for name in cast(Any, ring.dtype).names}, datetime)

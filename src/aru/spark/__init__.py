@@ -1,0 +1,25 @@
+"""The stream and the backtest on Spark (needs `aru-forecast[spark]` and Java 17).
+
+    forecast_stream   observations in, forecasts out, states in Spark's state store
+    forecast_batch    a history to forecasts and states
+    backtest_batch    rolling forecasts of a history
+    read_checkpoint, read_export, write_export   states between Spark and `Stream`
+
+Series are grouped into shards by a hash of their id. A shard is updated by the same code as a `Stream`.
+"""
+
+from __future__ import annotations
+
+from aru.spark.batch import Batch, backtest_batch, forecast_batch
+from aru.spark.states import read_checkpoint, read_export, write_export
+from aru.spark.streaming import forecast_stream
+
+__all__ = [
+    "Batch",
+    "backtest_batch",
+    "forecast_batch",
+    "forecast_stream",
+    "read_checkpoint",
+    "read_export",
+    "write_export",
+]

@@ -1,0 +1,106 @@
+"""What happens to the rows of one shard: pandas in, pandas out, nothing of Spark.
+
+The result has rows of several kinds:
+
+    forecast      a future step of a series that has just changed, with `cutoff`, the latest time it has seen
+    no_forecast   a series that took in rows but could not be forecast, with the `reason`
+    left_out      a row that was not taken in, with the `reason`
+    state         the record of a series, where states were asked for
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from aru.errors import InputError
+from aru.ingest import Update
+from aru.screening import repeats
+from aru.stream import Stream
+
+FORECAST, NO_FORECAST, LEFT_OUT, STATE = "forecast", "no_forecast", "left_out", "state"
+Part = tuple[str, Mapping[str, Any]]  # a kind, and columns
+
+
+class Asked(NamedTuple):
+    """What a job wants of every shard."""
+
+    level: tuple[float, ...] | None
+    correctable: int
+    states: bool
+
+
+def faulty(rows: pd.DataFrame, reasons: Any) -> Part:
+    """Rows that were found faulty before they reached any series."""
+    return LEFT_OUT, {**{name: rows[name].to_numpy() for name in ("unique_id", "ds", "y")}, "reason": reasons}
+
+
+def take_in(stream: Stream, rows: pd.DataFrame, futr: pd.DataFrame | None, asked: Asked) -> Iterator[Part]:
+    """Update the series of a shard, and forecast those that changed."""
+    settings = stream._engine.settings
+    covariates = [*settings.futr_exog_list, *settings.hist_exog_list, *settings.stat_exog_list]
+    reasons = repeats(rows, ["unique_id", "ds", "y", *covariates])
+    wrong = pd.notna(reasons)
+    if wrong.any():
+        yield faulty(rows[wrong], reasons[wrong])
+    rows = rows[~wrong]
+    if len(rows) == 0:
+        return
+    static = latest_rows(rows) if settings.stat_exog_list else None
+    update = stream.apply(rows, static, "correct" if asked.correctable else "skip", odd="skip")
+    for left in (update.result.left_out, update.repeated):
+        if len(left["ds"]):
+            yield LEFT_OUT, {**left, "ds": _times(stream, left["ds"])}
+    if update.record is None:
+        return
+    yield from _forecasts(stream, update, futr, asked.level)
+    if asked.states:
+        records = [bytes(blob) for blob in stream._codec.encode(update.record)]
+        yield STATE, {"unique_id": update.ids.to_numpy(), "record": records}
+
+
+def latest_rows(rows: pd.DataFrame) -> pd.DataFrame:
+    """The latest row of each series."""
+    return rows.sort_values("ds", kind="stable").drop_duplicates("unique_id", keep="last")
+
+
+def _forecasts(
+    stream: Stream, update: Update, futr: pd.DataFrame | None, level: Sequence[float] | None
+) -> Iterator[Part]:
+    """Forecasts of all series that can be forecast; those whose future rows do not suffice are found by halving."""
+    assert update.record is not None
+    last = pd.Series(update.record.now.last.cpu().numpy(), index=update.ids)
+    groups = [update.ids]
+    if futr is not None:
+        planned = update.ids.isin(futr["unique_id"])
+        groups = [update.ids[planned]] if planned.any() else []
+        if not planned.all():
+            yield _not_forecast(stream, last[~planned], "futr_df has no rows of this series")
+    while groups:
+        ids = groups.pop()
+        try:
+            columns = stream.predict_columns(ids, futr, level)
+        except InputError as error:
+            if len(ids) > 1:
+                groups += [ids[len(ids) // 2 :], ids[: len(ids) // 2]]
+            else:
+                yield _not_forecast(stream, last[ids], str(error))
+            continue
+        cutoff = np.repeat(last[ids].to_numpy(), stream._engine.settings.h)
+        yield FORECAST, {**columns, "ds": _times(stream, columns["ds"]), "cutoff": _times(stream, cutoff)}
+
+
+def _not_forecast(stream: Stream, last: pd.Series[Any], reason: str) -> Part:
+    return NO_FORECAST, {
+        "unique_id": last.index.to_numpy(),
+        "cutoff": _times(stream, last.to_numpy()),
+        "reason": np.full(len(last), reason, dtype=object),
+    }
+
+
+def _times(stream: Stream, times: Any) -> Any:
+    """Internal times as a column."""
+    return np.asarray(times, np.int64).view("datetime64[us]") if stream._engine.schema.datetime else times

@@ -1,0 +1,111 @@
+"""Compiled kernels against their plain torch forms."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from aru import kernels
+from aru.kernels import compiled
+
+RIDGE = torch.tensor([0.5, 2.0, 0.1], dtype=torch.float64)
+ALPHAS = torch.tensor([1.0, 0.9, 0.3], dtype=torch.float64)
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))]
+
+
+def systems(n: int, dim: int, seed: int = 0) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(n, 3, dim // 2 + 1, dim, generator=generator, dtype=torch.float64)  # singular without the ridge
+    return x.mT @ x, torch.randn(n, 3, dim, generator=generator, dtype=torch.float64)
+
+
+def rows(n: int, dim: int, steps: int, seed: int = 1) -> tuple[Tensor, ...]:
+    """A state of some history, theta, x, y, w and how many of the rows exist."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def draw(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    sxx, sxy = systems(n, dim, seed)
+    state = (sxx, sxy, draw(n, 3).abs(), draw(n, 3).abs())
+    exist = torch.randint(0, steps + 3, (n,), generator=generator)
+    return (*state, draw(n, 3, dim), draw(n, steps, dim), draw(n, steps), draw(n, steps).abs(), exist)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dim", [1, 2, 7, 11, 16, 21, 33])
+@pytest.mark.parametrize("n", [1, 21, 22, 65])
+def test_solve_equals_torch(n: int, dim: int, device: str) -> None:
+    sxx, sxy = (v.to(device) for v in systems(n, dim))
+    theta, failed = kernels.solve(sxx, sxy, RIDGE.to(device))
+    expected, _ = kernels.solve_plain(sxx, sxy, RIDGE.to(device))
+    torch.testing.assert_close(theta, expected, rtol=1e-9, atol=1e-9)
+    assert not failed.any()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_only_the_systems_that_have_no_answer_fail(device: str) -> None:
+    sxx, sxy = (v.to(device) for v in systems(70, 5))
+    good, _ = kernels.solve(sxx, sxy, RIDGE.to(device))
+    sxx[3, 1] = -3 * torch.eye(5, dtype=torch.float64)
+    sxx[64, 0, 4, 4] = float("nan")
+    sxy[65, 2, 0] = float("inf")
+    theta, failed = kernels.solve(sxx, sxy, RIDGE.to(device))
+    _, failed_plain = kernels.solve_plain(sxx, sxy, RIDGE.to(device))
+    assert {tuple(i) for i in failed.nonzero().tolist()} == {(3, 1), (64, 0), (65, 2)}
+    assert torch.equal(failed, failed_plain)
+    assert (theta[failed] == 0).all()
+    assert torch.equal(theta[~failed], good[~failed])
+
+
+def test_an_answer_does_not_depend_on_its_neighbours() -> None:
+    sxx, sxy = systems(130, 6)
+    whole, _ = kernels.solve(sxx, sxy, RIDGE)
+    for i in (0, 21, 22, 129):
+        alone, _ = kernels.solve(sxx[i : i + 1], sxy[i : i + 1], RIDGE)
+        assert torch.equal(alone[0], whole[i])
+
+
+def test_solve_takes_views_and_further_dimensions() -> None:
+    sxx, sxy = systems(8, 4)
+    expected, _ = kernels.solve(sxx, sxy, RIDGE)
+    theta, failed = kernels.solve(
+        sxx.unflatten(0, (2, 4)).transpose(0, 1), sxy.unflatten(0, (2, 4)).transpose(0, 1), RIDGE
+    )
+    assert torch.equal(theta.transpose(0, 1).flatten(0, 1), expected)
+    assert failed.shape == (4, 2, 3)
+
+
+@pytest.mark.parametrize("steps", [1, 5])
+def test_absorb_equals_torch(steps: int) -> None:
+    *state, theta, x, y, w, exist = rows(40, 6, steps)
+    new = kernels.absorb(tuple(state), ALPHAS, theta, x, y, w, exist)
+    expected = kernels.absorb_plain(tuple(state), ALPHAS, theta, x, y, w, exist)
+    for value, other in zip(new, expected, strict=True):
+        torch.testing.assert_close(value, other, rtol=1e-12, atol=1e-12)
+
+
+def test_absorb_leaves_gradients_to_torch() -> None:
+    *state, theta, x, y, w, exist = rows(4, 3, 2)
+    x.requires_grad_()
+    new = kernels.absorb(tuple(state), ALPHAS, theta, x, y, w, exist)
+    assert new[0].requires_grad
+
+
+def test_threads_share_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    sxx, sxy = systems(400, 5)
+    *state, theta, x, y, w, exist = rows(400, 5, 2)
+    alone = kernels.solve(sxx, sxy, RIDGE)[0], *kernels.absorb(tuple(state), ALPHAS, theta, x, y, w, exist)
+    monkeypatch.setattr(compiled, "FLOATS_A_THREAD", 64)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    shared = kernels.solve(sxx, sxy, RIDGE)[0], *kernels.absorb(tuple(state), ALPHAS, theta, x, y, w, exist)
+    for one, other in zip(alone, shared, strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_no_series_at_all(device: str) -> None:
+    theta, failed = kernels.solve(*(v.to(device) for v in systems(0, 4)), RIDGE.to(device))
+    assert theta.shape == (0, 3, 4)
+    assert failed.shape == (0, 3)

@@ -1,0 +1,137 @@
+"""Training on a folder of Parquet files: what a frame in memory gives, with one part in memory at a time."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from aru import Forecaster, history
+from aru.errors import ColumnError, InputError
+from aru.panel import Panel
+from tests.shops import BASE, COVARIATES, TRAINED, both
+
+IDS = "abcdefgh"
+STATIC = pd.DataFrame({"unique_id": list(IDS), "kind": list("xyxyxyxz")})
+
+
+def write(df: pd.DataFrame, folder: Path, shards: int = 4, files: int = 2) -> Path:
+    """Partitioned by a hash of the series, several files a shard."""
+    shard = df["unique_id"].map(lambda uid: zlib.crc32(str(uid).encode()) % shards)
+    for number, part in df.groupby(shard):
+        (folder / f"shard={number}").mkdir(parents=True)
+        for i in range(files):
+            part.iloc[i::files].to_parquet(folder / f"shard={number}" / f"{i}.parquet")
+    return folder
+
+
+def test_a_folder_that_fits_into_one_part_trains_like_its_frame(tmp_path: Path) -> None:
+    df = both(range(TRAINED), IDS)
+    folder = write(df, tmp_path / "data")
+    settings = {**BASE, **COVARIATES, "max_steps": 6}
+    one = Forecaster(**settings).fit(df, STATIC, val_size=3)
+    other = Forecaster(**settings).fit(folder, STATIC, val_size=3)
+    plan = both(range(TRAINED, TRAINED + 3), IDS)
+    pd.testing.assert_frame_equal(one.predict(plan), other.predict(plan), check_exact=True)
+    assert one.val_loss == other.val_loss
+    assert one._require_fit().fingerprint == other._require_fit().fingerprint
+
+
+def test_several_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every series is trained on and scored; the states have consumed all rows; two parts never meet in memory."""
+    df = both(range(TRAINED), IDS)
+    folder = write(df, tmp_path / "data")
+    monkeypatch.setattr(history, "ROWS", 2 * TRAINED)
+    alive: list[weakref.ref[Panel]] = []
+    read = Forecaster._read
+
+    def spy(self: Forecaster, frame: Any, in_sight: int = 0) -> Panel:
+        gc.collect()
+        assert not any(ref() is not None for ref in alive)
+        assert len(frame) <= 3 * TRAINED
+        panel = read(self, frame, in_sight)
+        alive.append(weakref.ref(panel))
+        return panel
+
+    monkeypatch.setattr(Forecaster, "_read", spy)
+    f = Forecaster(**{**BASE, **COVARIATES, "max_steps": 30, "batch_size": 2}).fit(folder, STATIC, val_size=3)
+    assert len(alive) > 4
+    assert sorted(f.ids) == list(IDS)
+    assert np.isfinite(f.val_loss)
+    schema = f._require_fit().schema
+    assert schema.stat[1][0].values == ("x", "y", "z")
+    assert schema.hist[0][0].low == pytest.approx(df.groupby("unique_id").head(TRAINED - 3)["temp"].min())
+    replay = f.without_series()
+    monkeypatch.setattr(Forecaster, "_read", read)
+    replay.update(df, STATIC)
+    plan = both(range(TRAINED, TRAINED + 3), IDS)
+    pd.testing.assert_frame_equal(
+        f.predict(plan).sort_values(["unique_id", "ds"], ignore_index=True), replay.predict(plan), rtol=1e-5
+    )
+
+
+def test_folders_that_cannot_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match="has no Parquet files"):
+        Forecaster(**BASE).fit(tmp_path)
+    df = both(range(TRAINED), IDS)
+    folder = tmp_path / "split"
+    folder.mkdir()
+    monkeypatch.setattr(history, "ROWS", 1)
+    for i in range(2):
+        df.iloc[i::2].to_parquet(folder / f"{i}.parquet")
+    with pytest.raises(InputError, match=r"series a, b, .* lie in several parts: partition"):
+        Forecaster(**BASE).fit(folder)
+    df[df["unique_id"] == "a"].assign(unique_id=1).to_parquet(folder / "0.parquet")
+    with pytest.raises(ColumnError, match="unique_id has one type in some parts"):
+        Forecaster(**BASE).fit(folder)
+    (folder / "0.parquet").write_text("text")
+    with pytest.raises(InputError, match="cannot be read"):
+        Forecaster(**BASE).fit(folder)
+
+
+def test_the_typical_size_is_sampled_from_many_parts() -> None:
+    from aru import learning
+
+    sample = learning._Sample()
+    values = np.random.default_rng(0).gamma(2.0, 3.0, 3 * learning.SAMPLE)
+    for part in np.split(values, 6):
+        sample.add(part)
+    assert len(sample.values()) <= learning.SAMPLE
+    assert np.median(sample.values()) == pytest.approx(np.median(values), rel=0.01)
+
+
+def test_a_batch_is_shared_out_among_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Together they have the batch that one process would have."""
+    from aru import batches
+    from aru.errors import ConfigError
+    from aru.settings import Settings
+
+    class Lengths:
+        val_size = 0
+        part_lengths = [torch.full((7,), 20), torch.full((5,), 30)]  # noqa: RUF012
+
+        def part(self, index: int) -> Any:
+            raise NotImplementedError
+
+    def draw(rank: int, processes: int, size: int = 3) -> list[batches.Batch]:
+        monkeypatch.setattr(batches.dist, "is_initialized", lambda: processes > 1)
+        monkeypatch.setattr(batches.dist, "get_rank", lambda: rank)
+        monkeypatch.setattr(batches.dist, "get_world_size", lambda: processes)
+        drawn = iter(batches.Batches(Lengths(), Settings(**{**BASE, "batch_size": size}), seed=0))
+        return [next(drawn) for _ in range(12)]
+
+    assert {b.part for b in draw(0, 1)} == {0, 1}
+    for whole, first, second in zip(draw(0, 1), draw(0, 2), draw(1, 2), strict=True):
+        assert (whole.part, whole.rows, whole.phase) == (first.part, first.rows, first.phase)
+        for name in ("series", "birth", "begin"):
+            together = torch.cat([getattr(first, name), getattr(second, name)]).sort().values
+            assert torch.equal(together, getattr(whole, name).sort().values)
+    with pytest.raises(ConfigError, match="3 series for 4 processes"):
+        draw(0, 4)
