@@ -15,7 +15,7 @@ import pytest
 import aru
 from aru.settings import Settings
 
-EXPORTS = {"ARUCell", "ARUState", "Forecaster", "PAPER", "Stream"}
+EXPORTS = {"ARUCell", "ARUState", "Adapter", "AdaptiveLinear", "Forecaster", "PAPER", "Stream"}
 HEAVY = ("torch", "lightning", "pytorch_lightning", "fastapi", "pandas", "numpy", "scipy", "polars", "pyspark")
 LISTS = ("futr_exog_list", "hist_exog_list", "stat_exog_list")
 
@@ -118,6 +118,15 @@ def test_the_forecaster_passes_every_setting_on() -> None:
         ("Stream", "forget", ["ids"]),
         ("Stream", "export", ["path"]),
         ("Stream", "import_", ["path"]),
+        ("Adapter", "__init__", ["h", "freq", "season_length", "models"]),
+        ("Adapter", "update", ["actuals", "late"]),
+        ("Adapter", "adapt", ["forecasts"]),
+        ("Adapter", "backtest", ["forecasts", "actuals", "keep"]),
+        ("Adapter", "save", ["path"]),
+        ("Adapter", "load", ["path"]),
+        ("AdaptiveLinear", "__init__", ["in_features", "out_features", "bias"]),
+        ("AdaptiveLinear", "init_state", ["batch_size"]),
+        ("AdaptiveLinear", "update", ["state", "input", "y", "mask"]),
         ("ARUCell", "__init__", ["input_size", "alphas", "ridge", "learn_ridge", "learn_alphas"]),
         ("ARUCell", "init_state", ["batch_size"]),
         ("ARUCell", "predict", ["state", "h"]),

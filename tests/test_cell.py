@@ -733,3 +733,20 @@ def test_inputs_are_left_alone(name: str) -> None:
     before = [t.clone() for t in tensors]
     getattr(cell, name)(*arguments[name])
     assert all(torch.equal(t.nan_to_num(-7), b.nan_to_num(-7)) for t, b in zip(tensors, before, strict=True))
+
+
+def test_rows_of_one_step_age_the_statistics_once() -> None:
+    """One row is `update`; several are the sum of what each adds to the statistics, aged once."""
+    cell, (h, y) = make_cell(), make_data(4, 3)
+    state = random_state(cell, 4)
+    theta, _ = cell.solve(state)
+    single = cell.absorb_step(state, theta, h[:, :1], y[:, :1])
+    for mine, theirs in zip(single, cell.update(state, h[:, 0], y[:, 0]), strict=True):
+        torch.testing.assert_close(mine, theirs)
+    y, mask, weight = make_holes(y)
+    several = cell.absorb_step(state, theta, h, y, mask, weight)
+    aged = cell.absorb_step(state, theta, h, y, torch.zeros_like(mask))
+    parts = [cell.absorb_step(state, theta, h[:, [i]], y[:, [i]], mask[:, [i]], weight[:, [i]]) for i in range(3)]
+    for mine, base, *each in zip(several, aged, *parts, strict=True):
+        torch.testing.assert_close(mine, base + sum(part - base for part in each))
+    torch.testing.assert_close(aged.sn, cell.alphas * state.sn)

@@ -10,7 +10,10 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [
     "README.md",
-    *(f"docs/{name}.md" for name in ("guide", "method", "methods", "peers", "reproduction", "service", "streaming")),
+    *(
+        f"docs/{name}.md"
+        for name in ("adapt", "guide", "method", "methods", "peers", "reproduction", "service", "streaming")
+    ),
 ]
 
 

@@ -6,9 +6,11 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from aru.adapter import Adapter as Adapter
     from aru.cell import ARUCell as ARUCell
     from aru.cell import ARUState as ARUState
     from aru.forecaster import Forecaster as Forecaster
+    from aru.linear import AdaptiveLinear as AdaptiveLinear
     from aru.settings import PAPER as PAPER
     from aru.stream import Stream as Stream
 
@@ -16,14 +18,16 @@ __version__ = "0.1.0"
 
 # Loaded on first use: `aru --help` and error handling need neither torch nor pandas.
 _EXPORTS = {
+    "Adapter": "aru.adapter",
     "ARUCell": "aru.cell",
     "ARUState": "aru.cell",
+    "AdaptiveLinear": "aru.linear",
     "Forecaster": "aru.forecaster",
     "PAPER": "aru.settings",
     "Stream": "aru.stream",
 }
 
-__all__ = ["PAPER", "ARUCell", "ARUState", "Forecaster", "Stream"]
+__all__ = ["PAPER", "ARUCell", "ARUState", "Adapter", "AdaptiveLinear", "Forecaster", "Stream"]
 
 
 def __getattr__(name: str) -> object:

@@ -173,7 +173,7 @@ class ARUCell(nn.Module):
     ) -> tuple[Float[Tensor, "batch *lead J"], Float[Tensor, "batch *lead J"]]:
         """Local mean m = theta . x and variance a = ss / sn. An empty state answers 0 and 0."""
         theta, failed = self.solve(state)
-        _raise_failed(failed)
+        raise_failed(failed)
         leads = h if h.ndim == 3 else h.unsqueeze(1)
         mean = _with_one(leads) @ theta.mT
         variance = self.variance(state).unsqueeze(1).expand_as(mean)
@@ -190,7 +190,7 @@ class ARUCell(nn.Module):
     ) -> ARUState:
         """One step of the equations. Where `mask` is false y may be NaN, and the statistics only age."""
         theta, failed = self.solve(state)
-        _raise_failed(failed)
+        raise_failed(failed)
         column = [None if v is None else v.unsqueeze(1) for v in (mask, weight)]
         return self.absorb(state, theta, h.unsqueeze(1), y.unsqueeze(1), *column)
 
@@ -205,7 +205,7 @@ class ARUCell(nn.Module):
         """`predict` then `update` for every step of a sequence, in parallel: predictions made before each update."""
         column = [None if v is None else v.unsqueeze(2) for v in (mask, weight)]
         out = self.scan_windows(state, h.unsqueeze(2), y.unsqueeze(2), *column)
-        _raise_failed(out.failed)
+        raise_failed(out.failed)
         return out.mean.squeeze(2), out.variance, out.state
 
     def absorb(
@@ -226,6 +226,21 @@ class ARUCell(nn.Module):
         if steps is None:
             steps = torch.full((h.shape[0],), h.shape[1], device=h.device)
         return ARUState(*kernels.absorb(state, self.alphas, theta, x, y, w, steps))
+
+    def absorb_step(
+        self,
+        state: ARUState,
+        theta: Float[Tensor, "batch J dim"],
+        h: Float[Tensor, "batch row size"],
+        y: Float[Tensor, "batch row"],
+        mask: Bool[Tensor, "batch row"] | None = None,
+        weight: Float[Tensor, "batch row"] | None = None,
+    ) -> ARUState:
+        """Add rows that all belong to one time step: the statistics age once, however many rows there are."""
+        x, y, w = self._rows(h, y, mask, weight)
+        aged = w.unsqueeze(1).expand(-1, len(self.alphas), -1)
+        new = _contribution(x, y, aged, y.unsqueeze(1) - theta @ x.mT)
+        return ARUState(*(_unsqueeze_like(self.alphas, o) * o + n for o, n in zip(state, new, strict=True)))
 
     def scan_windows(
         self,
@@ -325,12 +340,29 @@ class ARUCell(nn.Module):
         return _with_one(h), y, w
 
 
+def _unsqueeze_like(factor: Tensor, statistic: Tensor) -> Tensor:
+    """A factor of each (batch, J), or of each J, to multiply a statistic with."""
+    return factor.reshape(factor.shape + (1,) * (statistic.ndim - 2))
+
+
 def _with_one(h: Tensor) -> Tensor:
     """x = [h, 1] in float64."""
     return nn.functional.pad(h.double(), (0, 1), value=1.0)
 
 
-def _raise_failed(failed: Tensor) -> None:
+def _contribution(x: Tensor, y: Tensor, aged: Tensor, residual: Tensor) -> ARUState:
+    """What rows add: x (B, S, dim), y (B, S), aged and residual (B, J, S)."""
+    wx = aged.unsqueeze(-1) * x.unsqueeze(1)
+    return ARUState(
+        sxx=wx.mT @ x.unsqueeze(1),
+        sxy=(wx * y[:, None, :, None]).sum(2),
+        sn=aged.sum(-1),
+        ss=(aged * residual.square()).sum(-1),
+    )
+
+
+def raise_failed(failed: Tensor) -> None:
+    """Name the rows of a batch whose solve failed."""
     if failed.any():
         rows = failed.nonzero().flatten().tolist()
         raise NumericalError(

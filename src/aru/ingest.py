@@ -95,10 +95,10 @@ def compute_update(
     known = Known(ids, record.now.last.cpu().numpy())
     new, aside = set_aside(new, freq, known) if odd == "skip" else (new, None)
     panel, past = continuation(new, freq, known, engine.max_gap + record.correctable)
-    reasons = _judge(ids, record, past)
+    reasons = judge_past(ids, _remembered(record), past)
     wrong = reasons != "duplicate"
     revised = wrong & _in_reach(freq, ids, record, past) if late == "correct" else np.zeros(len(wrong), bool)
-    left_out = _left_out(past, reasons, wrong & ~revised)
+    left_out = left_out_rows(past, reasons, wrong & ~revised)
     if aside is not None:
         left_out = {name: np.concatenate([aside[name], values]) for name, values in left_out.items()}
     if late == "raise" and wrong.any():
@@ -125,7 +125,7 @@ def compute_update(
         left_out=left_out,
         style=style,
     )
-    repeated = _left_out(past, reasons, ~wrong)
+    repeated = left_out_rows(past, reasons, ~wrong)
     names = ids[touched].append(new_ids) if len(new_ids) else ids[touched]
     if len(names) == 0:
         return Update(names, new_ids, None, result, tally, repeated)
@@ -147,7 +147,8 @@ def _tally(ids: pd.Index[Any], panel: Panel, past: Panel, duplicate: Bools, revi
     return Tally(ids, count(now[~panel.inserted]), count(before[duplicate]), count(before[revised]), gaps)
 
 
-def _left_out(past: Panel, reasons: Any, which: Bools) -> dict[str, Any]:
+def left_out_rows(past: Panel, reasons: Any, which: Bools) -> dict[str, Any]:
+    """The columns of rows that are not applied, with the reason."""
     return {
         "unique_id": past.ids[past.series[which]].to_numpy(),
         "ds": past.ds[which],
@@ -267,12 +268,11 @@ def _pick(panel: Panel, at: Ints) -> dict[str, Column]:
     }
 
 
-def _judge(ids: pd.Index[Any], record: Record, past: Panel) -> Any:
+def judge_past(ids: pd.Index[Any], seen: Remembered, past: Panel) -> Any:
     """Why each row of the past is one: a duplicate of what was consumed, a conflict with it, or late."""
     reasons = np.full(len(past.ds), "arrived too late", dtype=object)
     if len(past.ds) == 0:
         return reasons
-    seen = _remembered(record)
     series = ids.get_indexer(past.ids)[past.series]
     oldest = np.where(seen.valid, seen.ds, np.iinfo(np.int64).max).min(1)
     near = np.flatnonzero(past.ds >= oldest[series])  # a client may resend years of history
@@ -286,7 +286,7 @@ def _judge(ids: pd.Index[Any], record: Record, past: Panel) -> Any:
     return reasons
 
 
-class _Remembered(NamedTuple):
+class Remembered(NamedTuple):
     """Past rows that a record still holds: (series, row)."""
 
     ds: Times
@@ -295,7 +295,7 @@ class _Remembered(NamedTuple):
     valid: Bools
 
 
-def _remembered(record: Record) -> _Remembered:
+def _remembered(record: Record) -> Remembered:
     """The context, and the rows that can be revised."""
     now = record.now
     E = now.ds.shape[1]
@@ -306,7 +306,7 @@ def _remembered(record: Record) -> _Remembered:
         recent = record.past.recent
         inside = torch.arange(record.correctable, device=now.ds.device) < record.buffered[:, None]
         parts.append((recent.ds, recent.y, recent.observed, inside))
-    return _Remembered(*(torch.cat(v, 1).cpu().numpy() for v in zip(*parts, strict=True)))
+    return Remembered(*(torch.cat(v, 1).cpu().numpy() for v in zip(*parts, strict=True)))
 
 
 def _in_reach(freq: Frequency, ids: pd.Index[Any], record: Record, past: Panel) -> Bools:

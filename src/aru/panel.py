@@ -11,6 +11,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import narwhals as nw
 import numpy as np
 import pandas as pd
 
@@ -313,17 +314,39 @@ def _spread(column: Column, target: Ints, total: int) -> Column:
 USUAL = ("YS", "YE", "QS", "QE", "MS", "ME", "W", "B", "D", "h", "30min", "15min", "10min", "5min", "min", "s")
 
 
-def _frequency_hint(rows: _Rows, datetime: bool) -> str:
-    """What the spacing of the longest series suggests."""
-    times = rows.ds[rows.codes == np.bincount(rows.codes).argmax()][:50]
+def guess_frequency(frame: nw.DataFrame[Any], name: str) -> str | int:
+    """The frequency of a frame's longest series; a frame that does not tell is an error."""
+    require_columns(frame, ["unique_id", "ds"], name)
+    codes, _ = pd.factorize(read_ids(frame, name))
+    ds, datetime = read_times(frame, Frequency(None), name)
+    times = np.unique(ds[codes == np.bincount(codes).argmax()][:50]) if len(codes) else ds
+    guess = _usual_frequency(times, datetime) if len(times) > 2 else None
+    if guess is None:
+        raise FrequencyError(f"The frequency cannot be read off {name}: give freq, for instance freq='D'.")
+    return guess
+
+
+def _usual_frequency(times: Times, datetime: bool) -> str | int | None:
+    """The coarsest usual frequency on whose grid the times lie, most of them one step apart."""
     if not datetime:
         step = int(np.median(np.diff(times))) if len(times) > 1 else 1
-        if (np.diff(times) % step == 0).all():
-            return f"The usual distance between rows is {step}: try freq={step}."
-        return f"The usual distance between rows is {step}. Correct or drop the rows that do not fit."
+        return step if (np.diff(times) % step == 0).all() else None
     weekday = to_index(times)[0].day_name()[:3].upper()
     for alias in (f"W-{weekday}" if a == "W" else a for a in USUAL):
         steps = Frequency(alias).steps(times[:-1], times[1:])
         if len(steps) > 1 and (steps > 0).all() and np.median(steps) == 1:
-            return f"Series look like freq={alias!r}; or use freq=None if rows are consecutive."
+            return alias
+    return None
+
+
+def _frequency_hint(rows: _Rows, datetime: bool) -> str:
+    """What the spacing of the longest series suggests."""
+    times = rows.ds[rows.codes == np.bincount(rows.codes).argmax()][:50]
+    guess = _usual_frequency(times, datetime)
+    if not datetime:
+        step = int(np.median(np.diff(times))) if len(times) > 1 else 1
+        says = f"The usual distance between rows is {step}"
+        return f"{says}: try freq={step}." if guess else f"{says}. Correct or drop the rows that do not fit."
+    if guess:
+        return f"Series look like freq={guess!r}; or use freq=None if rows are consecutive."
     return "Correct these rows, choose another pandas offset alias, or use freq=None if rows are consecutive."

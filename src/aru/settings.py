@@ -18,6 +18,7 @@ Transform = Literal["log1p", "asinh"]
 DistributionName = Literal["auto", "gaussian", "student-t", "negative-binomial"]
 Schedule = Literal["one-cycle", "constant"]
 Loss = Literal["nll", "mse"]
+Calibration = Literal["online"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -263,6 +264,48 @@ class Settings:
         values = dataclasses.asdict(dataclasses.replace(self, trainer_options=None, search=None))
         values["search"] = None if self.search is None else {k: list(v) for k, v in self.search.items()}
         return values
+
+
+@dataclasses.dataclass(frozen=True)
+class AdapterSettings:
+    """All settings of an adapter. `Adapter` documents each of them for users."""
+
+    h: int
+    freq: str | int | None = "auto"
+    season_length: int | None = None
+    models: Sequence[str] | None = None
+    alphas: Sequence[float] = (0.9995, 0.998)
+    ridge: float = 30.0
+    gate: bool = False
+    calibration: Calibration | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work."""
+        whole: dict[str, Any] = {"h": self.h, "season_length": 1 if self.season_length is None else self.season_length}
+        for name, value in whole.items():
+            if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+                raise ConfigError(f"{name} must be a whole number of at least 1, got {value!r}.")
+            _positive(name, int(value))
+        if isinstance(self.models, str):
+            raise ConfigError(f"models must be a list of column names, got the string {self.models!r}.")
+        if not isinstance(self.gate, bool):
+            raise ConfigError(f"gate must be True or False, got {self.gate!r}.")
+        if self.calibration not in (None, "online"):
+            raise ConfigError(f"calibration={self.calibration!r} is not known: choose None or 'online'.")
+        if isinstance(self.freq, bool) or not (self.freq is None or isinstance(self.freq, (str, int))):
+            raise ConfigError(f"freq must be 'auto', a pandas offset alias, an integer or None, got {self.freq!r}.")
+        object.__setattr__(self, "alphas", _numbers("alphas", self.alphas, float))
+        if not self.alphas or not all(0 < a <= 1 for a in self.alphas):
+            raise ConfigError(f"alphas must be one or more numbers in (0, 1], got {self.alphas}.")
+        ridge: Any = self.ridge
+        if isinstance(ridge, bool) or not isinstance(ridge, numbers.Real) or not 0 < float(ridge) < math.inf:
+            raise ConfigError(f"ridge must be a positive number, got {ridge!r}.")
+        object.__setattr__(self, "models", None if self.models is None else tuple(self.models))
+
+    def to_json(self) -> dict[str, Any]:
+        """A dictionary that JSON can hold."""
+        lists = {"models": None if self.models is None else list(self.models), "alphas": list(self.alphas)}
+        return {**dataclasses.asdict(self), **lists}
 
 
 def _numbers(name: str, values: Any, kind: type[Any]) -> tuple[Any, ...]:

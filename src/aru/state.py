@@ -57,12 +57,12 @@ def concat(states: list[Tree]) -> Tree:
     return tree_map(lambda *v: torch.cat(v), *states)
 
 
-def to_dict(state: SeriesState) -> dict[str, Tensor]:
+def to_dict(state: Any) -> dict[str, Tensor]:
     """Flat dictionary of contiguous CPU tensors, keyed by path."""
     return {key: value.detach().cpu().contiguous() for key, value in leaves(state)}
 
 
-def from_dict(like: SeriesState, flat: Mapping[str, Tensor]) -> SeriesState:
+def from_dict(like: Tree, flat: Mapping[str, Tensor]) -> Tree:
     """The inverse of `to_dict`; `like` gives the structure and the device."""
     # Copied, because tensors in a file lie anywhere: results are equal to the bit only for aligned memory.
     return replace_leaves(like, {key: value.clone() for key, value in flat.items()})

@@ -6,7 +6,7 @@ import abc
 import contextlib
 import dataclasses
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from aru.errors import StorageError
@@ -25,6 +25,7 @@ class About:
     layout: Sequence[Sequence[Any]]  # name, type and shape of every field
     integer_ids: bool
     datetime: bool  # whether times are microseconds since 1970 or plain integers
+    adapter: Mapping[str, Any] | None = None  # settings and columns, where an adapter wrote the records
 
     def to_json(self) -> str:
         """As text."""

@@ -1,0 +1,57 @@
+"""Online mixing of experts that is never much worse than the best of them, on batched state.
+
+Bernstein online aggregation (Wintenberger, 2017) with the gradient of the squared error. With the mixture p, the truth
+y and an expert f_i, r_i = 2 (p - y)(p - f_i) is what the mixture would have gained by moving towards the expert, and
+
+    eta_i = min(1 / (2 max |r_i|), sqrt(ln E / sum r_i^2))      w_i ~ eta_i exp(eta_i sum (r_i - eta_i r_i^2))
+
+The total squared error of the mixture exceeds that of the best expert, or fixed mixture of experts, by at most a
+constant times sqrt(ln E sum r_i^2): a share of the error that falls with time, whatever the data are. Feedback that
+comes k steps late multiplies the sum by up to k + 1. Nothing need be known of the range of the data.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class GateState(NamedTuple):
+    """Sums over the feedback so far, for every expert: (*, expert) float64; zero at birth."""
+
+    gain: Tensor  # sum of r - eta r^2
+    square: Tensor  # sum of r^2
+    largest: Tensor  # max |r|
+
+
+def new_gate(*shape: int) -> GateState:
+    """Gates that have had no feedback: all experts weigh the same."""
+    return GateState(*(torch.zeros(shape, dtype=torch.float64) for _ in GateState._fields))
+
+
+def weights(state: GateState) -> Tensor:
+    """(*, expert) weights that sum to 1."""
+    rate = _rates(state)
+    score = rate * state.gain + torch.where(rate > 0, rate, 1.0).log()
+    return torch.where((rate > 0).all(-1, keepdim=True), score, 0.0).softmax(-1)
+
+
+def regret(mixed: Tensor, experts: Tensor, y: Tensor) -> Tensor:
+    """r_i of every expert: (*) mixtures and truths, (*, expert) forecasts."""
+    return 2 * (mixed - y).unsqueeze(-1) * (mixed.unsqueeze(-1) - experts)
+
+
+def update(state: GateState, r: Tensor) -> GateState:
+    """Take in regrets (*, expert), 0 where there was no feedback."""
+    largest = torch.maximum(state.largest, r.abs())
+    rate = _rates(state._replace(largest=largest))  # of r itself only its range counts
+    return GateState(state.gain + r - rate * r.square(), state.square + r.square(), largest)
+
+
+def _rates(state: GateState) -> Tensor:
+    limit = 0.5 / state.largest
+    second = (math.log(state.gain.shape[-1]) / state.square).sqrt()
+    return torch.where(state.largest > 0, torch.minimum(limit, second), 0.0)
