@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import shutil
 import tempfile
@@ -28,7 +29,8 @@ def ship(spark: SparkSession, forecaster: Forecaster) -> str:
     # Names of columns are no part of the fingerprint.
     name = f"aru-{forecaster._require_fit().fingerprint}-{zlib.crc32(forecaster.settings.name.encode()):08x}"
     if (context.applicationId, name) not in _shipped:
-        folder = Path(tempfile.mkdtemp(prefix="aru-"))
+        folder = Path(tempfile.mkdtemp(prefix="aru-"))  # from which workers may fetch as long as the driver lives
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
         forecaster.without_series().save(folder / name)
         context.addFile(shutil.make_archive(str(folder / name), "zip", folder / name))
         _shipped.add((context.applicationId, name))
