@@ -2,10 +2,10 @@
 
     python -m experiments.frozen etth1 nhits --h 24
 
-Runs in an environment with neuralforecast and LightGBM (that of `python -m benchmarks.peers setup nhits lightgbm`) and
-without aru. The first 60 % of every series train the model, which stays as it is; from the last of these rows on it
-forecasts the next h rows of every series from every row. `--development` does the same with the first 70 % of every
-series alone, half of which train: that is where the adapter's settings are chosen. One Parquet file a run, a
+Runs in an environment with neuralforecast and LightGBM (that of `python -m benchmarks.peers setup nhits lightgbm`) with
+`src` on the PYTHONPATH. The first 60 % of every series train the model, which stays as it is; from the last of these
+rows on it forecasts the next h rows of every series from every row. `--development` does the same with the first 70 %
+of every series alone, half of which train: that is where the adapter's settings are chosen. One Parquet file a run, a
 cross-validation frame, goes to the folder ARU_FORECASTS (by default ~/.cache/aru-forecasts), its settings beside it.
 """
 

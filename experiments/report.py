@@ -329,8 +329,8 @@ def adapt_table() -> str:
         "",
         "MSE over all series and leads of the last 30 % of rows, every step; ETTh1 and exchange_rate standardised by",
         "training rows. ND: mean absolute error over mean |y|. Worst: change of MSE of the series that fared worst.",
-        "Hurt: share of series whose MSE",
-        f"rose by more than 1 %. `{first.command}` on forecasts of `experiments.frozen`, seed 0, commits "
+        f"Hurt: share of series whose MSE rose by more than 1 %. `{first.command}` on forecasts of "
+        "`experiments.frozen`, seed 0, commits "
         f"{', '.join(sorted(runs.commit.unique()))}, {first.hardware}, {first.date}.",
         "",
         PUBLISHED,
