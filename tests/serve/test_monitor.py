@@ -51,7 +51,7 @@ class Watched:
         codec.decode = lambda blobs, ids: (  # type: ignore[method-assign]
             decode(blobs, ids)._replace(now=unadapted(self.stream._engine, decode(blobs, ids).now))
         )
-        other._codec = codec
+        other._codec, other._latest = codec, None
         return other.predict(futr_df=futr)
 
 
