@@ -1,4 +1,4 @@
-"""Write the tables of docs/performance.md from the committed result files.
+"""Write the tables of docs/performance.md and docs/scale.md from the committed result files.
 
 python -m benchmarks.report
 """
@@ -14,7 +14,6 @@ import pandas as pd
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
-PAGE = ROOT / "docs" / "performance.md"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
@@ -84,6 +83,47 @@ def service() -> str:
     return f"{table(head, rows)}\n\n{_machine(found)}{source('service.json', found)}"
 
 
+def spark() -> str:
+    found = json.loads((RESULTS / "spark.json").read_text())
+    rows = [
+        (
+            f"{r['series']:,}",
+            r["shards"],
+            f"{r['dense']['events_per_second']:,} events/s",
+            f"{r['sparse']['rows_per_batch']:,} events in {r['sparse']['seconds_per_batch']:.1f} s",
+            r["dense"]["write_amplification"],
+        )
+        for r in found["streams"]
+    ]
+    dense, sparse = "dense: every series a batch", "sparse: 1 series in 100 a batch"
+    head = ["series", "shards", dense, sparse, "written per changed record"]
+    return f"{table(head, rows)}\n\n{_machine(found)}{source('spark.json', found)}"
+
+
+def layouts() -> str:
+    found = json.loads((RESULTS / "spark.json").read_text())
+    rows = [
+        (
+            r["layout"],
+            f"{r['series_per_entry']:.0f}",
+            f"{r['state_us_per_event'] / 1000:.2f} ms",
+            f"{r['dense']['events_per_second']:,} events/s",
+            f"{r['sparse']['seconds_per_batch']:.1f} s",
+            f"{r['sparse']['write_amplification']:.0f}",
+        )
+        for r in found["layouts"]
+    ]
+    batch = found["layouts"][0]["sparse"]["rows_per_batch"]
+    head = ["layout", "series per entry", "reading and writing an event", "dense"]
+    return table([*head, f"sparse batch of {batch}", "written per changed record, sparse"], rows)
+
+
+PAGES = {
+    "performance.md": {"solve": solve, "inference": inference, "stream": stream, "service": service},
+    "scale.md": {"spark": spark, "layouts": layouts},
+}
+
+
 def _machine(found: dict[str, Any]) -> str:
     machine = found["machine"]
     before, after = machine["load_average"][0], machine["load_average_after"][0]
@@ -92,12 +132,14 @@ def _machine(found: dict[str, Any]) -> str:
 
 def main() -> None:
     """Rewrite the generated parts."""
-    text = PAGE.read_text()
-    for name, make in {"solve": solve, "inference": inference, "stream": stream, "service": service}.items():
-        begin, end = f"<!-- {name}: begin (python -m benchmarks.report) -->", f"<!-- {name}: end -->"
-        before, rest = text.split(begin)
-        text = f"{before}{begin}\n{make()}\n{end}{rest.split(end)[1]}"
-    PAGE.write_text(text)
+    for name, parts in PAGES.items():
+        page = ROOT / "docs" / name
+        text = page.read_text()
+        for part, make in parts.items():
+            begin, end = f"<!-- {part}: begin (python -m benchmarks.report) -->", f"<!-- {part}: end -->"
+            before, rest = text.split(begin)
+            text = f"{before}{begin}\n{make()}\n{end}{rest.split(end)[1]}"
+        page.write_text(text)
 
 
 if __name__ == "__main__":
