@@ -217,7 +217,8 @@ def readme_table(runs: pd.DataFrame) -> str:
     return table(heads, rows) + (
         "\n\nThe baseline is the same network without adaptation, trained to convergence. Configurations chosen on "
         "validation\nwindows, none on test rows; the one for Tourism became possible after a first test "
-        "([log](docs/log.md)). All tables,\nfigures, goals met and missed: [docs/reproduction.md](docs/reproduction.md)."
+        "([log](docs/log.md)). All tables,\nfigures, goals met and missed: "
+        "[docs/reproduction.md](docs/reproduction.md)."
     )
 
 
