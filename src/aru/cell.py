@@ -67,18 +67,19 @@ class _RidgeSolve(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, sxx: Tensor, sxy: Tensor, ridge: Tensor) -> tuple[Tensor, Tensor]:
-        theta, failed = kernels.solve(sxx, sxy, ridge)
-        ctx.save_for_backward(sxx, ridge, theta)
-        ctx.mark_non_differentiable(failed)
-        return theta, failed
+        solved = kernels.solve(sxx, sxy, ridge)
+        ctx.save_for_backward(*solved, ridge)
+        ctx.mark_non_differentiable(solved.failed)
+        return solved.theta, solved.failed
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, g: Tensor, _: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        sxx, ridge, theta = ctx.saved_tensors
-        g_b, _ = kernels.solve(sxx, g, ridge)
-        g_ridge = -(g_b * theta).sum(-1)
-        return -g_b.unsqueeze(-1) * theta.unsqueeze(-2), g_b, g_ridge.sum(tuple(range(g_ridge.ndim - 1)))
+        *parts, ridge = ctx.saved_tensors
+        solved = kernels.Solved(*parts)
+        g_b = kernels.solve_again(solved, g, ridge)
+        g_ridge = -(g_b * solved.theta).sum(-1)
+        return -g_b.unsqueeze(-1) * solved.theta.unsqueeze(-2), g_b, g_ridge.sum(tuple(range(g_ridge.ndim - 1)))
 
 
 def solve_ridge(

@@ -145,6 +145,7 @@ class Stream:
 
     def close(self) -> None:
         """Let go of the store's files; whoever uses the stream next opens them again."""
+        self._latest = None  # the files may be others by then
         self._store.close()
 
     def __enter__(self) -> Stream:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
 
 from aru import kernels
+from aru.cell import solve_ridge
 from aru.kernels import compiled
 
 RIDGE = torch.tensor([0.5, 2.0, 0.1], dtype=torch.float64)
@@ -36,38 +41,91 @@ def rows(n: int, dim: int, steps: int, seed: int = 1) -> tuple[Tensor, ...]:
 @pytest.mark.parametrize("n", [1, 21, 22, 65])
 def test_solve_equals_torch(n: int, dim: int) -> None:
     sxx, sxy = systems(n, dim)
-    theta, failed = kernels.solve(sxx, sxy, RIDGE)
-    expected, _ = kernels.solve_plain(sxx, sxy, RIDGE)
+    theta, failed, _ = kernels.solve(sxx, sxy, RIDGE)
+    expected, *_ = kernels.solve_plain(sxx, sxy, RIDGE)
     torch.testing.assert_close(theta, expected, rtol=1e-9, atol=1e-9)
     assert not failed.any()
 
 
 def test_only_the_systems_that_have_no_answer_fail() -> None:
     sxx, sxy = systems(70, 5)
-    good, _ = kernels.solve(sxx, sxy, RIDGE)
+    good, *_ = kernels.solve(sxx, sxy, RIDGE)
     sxx[3, 1] = -3 * torch.eye(5, dtype=torch.float64)
     sxx[64, 0, 4, 4] = float("nan")
     sxy[65, 2, 0] = float("inf")
-    theta, failed = kernels.solve(sxx, sxy, RIDGE)
-    _, failed_plain = kernels.solve_plain(sxx, sxy, RIDGE)
+    theta, failed, _ = kernels.solve(sxx, sxy, RIDGE)
+    _, failed_plain, _ = kernels.solve_plain(sxx, sxy, RIDGE)
     assert {tuple(i) for i in failed.nonzero().tolist()} == {(3, 1), (64, 0), (65, 2)}
     assert torch.equal(failed, failed_plain)
     assert (theta[failed] == 0).all()
     assert torch.equal(theta[~failed], good[~failed])
 
 
+@pytest.mark.parametrize("compiled_ones", [True, False])
+def test_the_same_systems_again(compiled_ones: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "_has_kernel", lambda value: compiled_ones)
+    (sxx, sxy), (_, other) = systems(9, 4), systems(9, 4, seed=5)
+    sxx[2, 1] = -3 * torch.eye(4, dtype=torch.float64)
+    again = kernels.solve_again(kernels.solve(sxx, sxy, RIDGE), other, RIDGE)
+    torch.testing.assert_close(again, kernels.solve_plain(sxx, other, RIDGE).theta, rtol=1e-9, atol=1e-9)
+    assert (again[2, 1] == 0).all()
+    assert (again[2, 0] != 0).all()
+
+
+@pytest.mark.parametrize("compiled_ones", [True, False])
+def test_gradients(compiled_ones: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "_has_kernel", lambda value: compiled_ones)
+    sxx, sxy = (v.requires_grad_() for v in systems(2, 3))
+    ridge = RIDGE.clone().requires_grad_()
+
+    def theta(sxx: Tensor, sxy: Tensor, ridge: Tensor) -> Tensor:
+        symmetric = (sxx + sxx.mT) / 2  # finite differences move single entries
+        return solve_ridge(symmetric, sxy, ridge)[0]
+
+    assert torch.autograd.gradcheck(theta, (sxx, sxy, ridge))
+
+
+def test_a_kernel_is_compiled_where_nothing_can_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    def njit(function: Any, cache: bool = False, **_: Any) -> Any:
+        if cache:
+            raise RuntimeError("cannot cache function: no locator available")
+        return function
+
+    monkeypatch.setattr(compiled, "njit", njit)
+    assert compiled._compile(systems) is systems
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_forked_process_has_threads_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled, "FLOATS_A_THREAD", 64)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    sxx, sxy = systems(400, 5)
+    # With this the parent's threads have begun.
+    expected = kernels.solve(sxx, sxy, RIDGE).theta
+
+    def work() -> None:
+        os._exit(0 if torch.equal(kernels.solve(sxx, sxy, RIDGE).theta, expected) else 1)
+
+    child = multiprocessing.get_context("fork").Process(target=work)
+    child.start()
+    child.join(30)
+    child.kill()  # if it waits for threads that it does not have
+    assert child.exitcode == 0
+
+
 def test_an_answer_does_not_depend_on_its_neighbours() -> None:
     sxx, sxy = systems(130, 6)
-    whole, _ = kernels.solve(sxx, sxy, RIDGE)
+    whole, *_ = kernels.solve(sxx, sxy, RIDGE)
     for i in (0, 21, 22, 129):
-        alone, _ = kernels.solve(sxx[i : i + 1], sxy[i : i + 1], RIDGE)
+        alone, *_ = kernels.solve(sxx[i : i + 1], sxy[i : i + 1], RIDGE)
         assert torch.equal(alone[0], whole[i])
 
 
 def test_solve_takes_views_and_further_dimensions() -> None:
     sxx, sxy = systems(8, 4)
-    expected, _ = kernels.solve(sxx, sxy, RIDGE)
-    theta, failed = kernels.solve(
+    expected, *_ = kernels.solve(sxx, sxy, RIDGE)
+    theta, failed, _ = kernels.solve(
         sxx.unflatten(0, (2, 4)).transpose(0, 1), sxy.unflatten(0, (2, 4)).transpose(0, 1), RIDGE
     )
     assert torch.equal(theta.transpose(0, 1).flatten(0, 1), expected)
@@ -102,6 +160,6 @@ def test_threads_share_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_series_at_all() -> None:
-    theta, failed = kernels.solve(*systems(0, 4), RIDGE)
+    theta, failed, _ = kernels.solve(*systems(0, 4), RIDGE)
     assert theta.shape == (0, 3, 4)
     assert failed.shape == (0, 3)

@@ -6,34 +6,61 @@ devices torch's batched routines are hard to beat (docs/log.md).
 
 from __future__ import annotations
 
-import functools
-from types import ModuleType
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 
+class Solved(NamedTuple):
+    """Answers, which systems have none (they are zero there), and what `solve_again` needs."""
+
+    theta: Float[Tensor, "*batch J dim"]
+    failed: Bool[Tensor, "*batch J"]
+    factor: Float[Tensor, "*batch J dim dim"]  # Cholesky's, or sxx itself where factorising costs less than keeping
+
+
 def solve(
     sxx: Float[Tensor, "*batch J dim dim"], sxy: Float[Tensor, "*batch J dim"], ridge: Float[Tensor, " J"]
-) -> tuple[Float[Tensor, "*batch J dim"], Bool[Tensor, "*batch J"]]:
-    """(sxx + ridge I)^-1 sxy by Cholesky, without gradients; and which systems have no answer (it is zero there)."""
-    if sxx.numel() == 0:
-        return torch.zeros_like(sxy), torch.zeros(sxy.shape[:-1], dtype=torch.bool, device=sxy.device)
-    if sxx.device.type == "cpu" and sxx.dtype == torch.float64:
-        return _cpu().solve(sxx, sxy, ridge)  # type: ignore[no-any-return]
-    return solve_plain(sxx, sxy, ridge)
+) -> Solved:
+    """(sxx + ridge I)^-1 sxy by Cholesky, without gradients."""
+    return Solved(*_compiled_solve(sxx, sxy, ridge), sxx) if _has_kernel(sxx) else solve_plain(sxx, sxy, ridge)
 
 
-def solve_plain(sxx: Tensor, sxy: Tensor, ridge: Tensor) -> tuple[Tensor, Tensor]:
-    """The same in torch."""
+def solve_again(solved: Solved, sxy: Float[Tensor, "*batch J dim"], ridge: Float[Tensor, " J"]) -> Tensor:
+    """The answers for other right-hand sides; zero where there were none."""
+    if _has_kernel(sxy):
+        return _compiled_solve(solved.factor, sxy, ridge)[0]
+    return torch.where(solved.failed.unsqueeze(-1), 0.0, _substitute(solved.factor, sxy))
+
+
+def solve_plain(sxx: Tensor, sxy: Tensor, ridge: Tensor) -> Solved:
+    """`solve` in torch."""
     eye = torch.eye(sxx.shape[-1], dtype=sxx.dtype, device=sxx.device)
     L, info = torch.linalg.cholesky_ex(sxx + ridge[:, None, None] * eye)
-    # Two triangular solves: torch.cholesky_solve falls back to MAGMA on CUDA and cannot be captured in a graph.
-    half = torch.linalg.solve_triangular(L, sxy.unsqueeze(-1), upper=False)
-    answer: Tensor = torch.linalg.solve_triangular(L.mT, half, upper=True).squeeze(-1)
+    answer = _substitute(L, sxy)
     failed = (info != 0) | ~answer.isfinite().all(-1)
-    return torch.where(failed.unsqueeze(-1), 0.0, answer), failed
+    return Solved(torch.where(failed.unsqueeze(-1), 0.0, answer), failed, L)
+
+
+def _substitute(L: Tensor, b: Tensor) -> Tensor:
+    # Two triangular solves: torch.cholesky_solve falls back to MAGMA on CUDA and cannot be captured in a graph.
+    half = torch.linalg.solve_triangular(L, b.unsqueeze(-1), upper=False)
+    answer: Tensor = torch.linalg.solve_triangular(L.mT, half, upper=True).squeeze(-1)
+    return answer
+
+
+def _has_kernel(value: Tensor) -> bool:
+    return value.device.type == "cpu" and value.dtype == torch.float64
+
+
+def _compiled_solve(sxx: Tensor, sxy: Tensor, ridge: Tensor) -> tuple[Tensor, Tensor]:
+    if sxy.numel() == 0:
+        return torch.zeros_like(sxy), torch.zeros(sxy.shape[:-1], dtype=torch.bool)
+    from aru.kernels import compiled  # Numba takes a moment to load
+
+    return compiled.solve(sxx, sxy, ridge)
 
 
 def absorb(
@@ -47,9 +74,12 @@ def absorb(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Statistics (sxx, sxy, sn, ss) after the first `steps` rows, whose residuals are those of `theta`."""
     inputs = (*state, alphas, theta, x, y, w)
-    if x.device.type == "cpu" and len(x) and not (torch.is_grad_enabled() and any(v.requires_grad for v in inputs)):
-        return _cpu().absorb(state, alphas, theta, x, y, w, steps)  # type: ignore[no-any-return]
-    return absorb_plain(state, alphas, theta, x, y, w, steps)
+    learning = torch.is_grad_enabled() and any(v.requires_grad for v in inputs)
+    if len(x) == 0 or learning or not _has_kernel(x):
+        return absorb_plain(state, alphas, theta, x, y, w, steps)
+    from aru.kernels import compiled
+
+    return compiled.absorb(state, alphas, theta, x, y, w, steps)
 
 
 def absorb_plain(
@@ -80,10 +110,3 @@ def aged_weights(alphas: Tensor, w: Tensor, steps: Tensor) -> Tensor:
     left = steps.unsqueeze(-1) - 1 - torch.arange(w.shape[-1], device=w.device)
     factor = alphas[:, None] ** left.clamp(min=0).unsqueeze(-2)
     return torch.where((left >= 0).unsqueeze(-2), factor * w.unsqueeze(-2), 0.0)
-
-
-@functools.cache
-def _cpu() -> ModuleType:
-    from aru.kernels import compiled
-
-    return compiled

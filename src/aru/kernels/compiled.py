@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import functools
+import os
 from collections.abc import Callable
 from typing import Any, no_type_check
 
@@ -16,10 +17,18 @@ import torch
 from numba import njit
 from torch import Tensor
 
+Statistics = tuple[Tensor, Tensor, Tensor, Tensor]
 LANES = 64  # systems that are solved side by side, entry by entry: the innermost loops run over them and vectorise
 FLOATS_A_THREAD = 2**16  # smaller batches are not worth a second thread
 
-_compile = functools.partial(njit, nogil=True, cache=True, error_model="numpy", fastmath={"contract"})
+
+def _compile(function: Callable[..., None]) -> Callable[..., None]:
+    options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": {"contract"}}
+    try:
+        compiled: Callable[..., None] = njit(function, cache=True, **options)
+    except RuntimeError:  # no folder that may be written to: every process compiles anew
+        compiled = njit(function, **options)
+    return compiled
 
 
 def solve(sxx: Tensor, sxy: Tensor, ridge: Tensor) -> tuple[Tensor, Tensor]:
@@ -32,14 +41,15 @@ def solve(sxx: Tensor, sxy: Tensor, ridge: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def absorb(
-    state: tuple[Tensor, ...], alphas: Tensor, theta: Tensor, x: Tensor, y: Tensor, w: Tensor, steps: Tensor
-) -> tuple[Tensor, ...]:
+    state: Statistics, alphas: Tensor, theta: Tensor, x: Tensor, y: Tensor, w: Tensor, steps: Tensor
+) -> Statistics:
     """See `aru.kernels.absorb`."""
     old = tuple(map(_array, state))
     new = tuple(map(np.empty_like, old))
     rows = tuple(map(_array, (alphas, theta, x, y, w, steps)))
     _share(lambda lo, hi: _absorb(*old, *rows, *new, lo, hi), len(x), old[0][0].size, 1)
-    return tuple(map(torch.from_numpy, new))
+    sxx, sxy, sn, ss = map(torch.from_numpy, new)
+    return sxx, sxy, sn, ss
 
 
 def _array(value: Tensor) -> Any:
@@ -53,18 +63,20 @@ def _share(work: Callable[[int, int], None], n: int, floats: int, multiple: int)
         work(0, n)
         return
     part = -(-n // threads // multiple) * multiple
-    futures = [_pool().submit(work, lo, min(lo + part, n)) for lo in range(part, n, part)]
+    pool = _pool(os.getpid())
+    futures = [pool.submit(work, lo, min(lo + part, n)) for lo in range(part, n, part)]
     work(0, min(part, n))
     for future in futures:
         future.result()
 
 
 @functools.cache
-def _pool() -> concurrent.futures.ThreadPoolExecutor:
+def _pool(process: int) -> concurrent.futures.ThreadPoolExecutor:
+    """Threads of this process: a forked one has none of its parent's."""
     return concurrent.futures.ThreadPoolExecutor(thread_name_prefix="aru-kernels")
 
 
-@_compile()
+@_compile
 @no_type_check
 def _solve(A, b, ridge, theta, failed, lo, hi):
     """Systems lo to hi. Row d of L is the right-hand side: eliminating it is the forward substitution."""
@@ -114,7 +126,7 @@ def _solve(A, b, ridge, theta, failed, lo, hi):
                 theta[at + s, i] = L[d, i, s] if good[s] else 0.0
 
 
-@_compile()
+@_compile
 @no_type_check
 def _absorb(sxx, sxy, sn, ss, alphas, theta, x, y, w, steps, sxx_, sxy_, sn_, ss_, lo, hi):
     """Series lo to hi: the statistics with the names' underscore are written."""
