@@ -1,6 +1,6 @@
 """What adaptation costs: ARU and SNAIL beside the baseline, forecasts and updates, in one run.
 
-    python benchmarks/inference.py [--threads 2] [--out benchmarks/results/inference.csv]
+    python -m benchmarks.inference [--threads 2] [--out benchmarks/results/inference.csv]
 
 Medium size, h = 16, context of 16 rows, daily data. Rounds alternate between the methods; a figure is the median of
 microseconds per series, `ratio` its ratio to the baseline's.
@@ -9,11 +9,8 @@ microseconds per series, `ratio` its ratio to the baseline's.
 from __future__ import annotations
 
 import argparse
-import csv
-import datetime
 import functools
 import statistics
-import subprocess
 import time
 import warnings
 from collections.abc import Callable
@@ -25,6 +22,7 @@ import pandas as pd
 import torch
 
 from aru import Forecaster
+from benchmarks.recording import RESULTS, write_table
 
 METHODS = ("baseline", "aru", "snail")
 H = 16
@@ -101,19 +99,16 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--series", type=int, nargs="+", default=[100, 1_000, 10_000])
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "inference.csv")
+    parser.add_argument("--out", type=Path, default=RESULTS / "inference.csv")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    commit = subprocess.check_output(["git", "rev-parse", "--short", "HEAD"], text=True).strip()
     rows = []
     for series in options.series:
-        for row in measure(series, options.rounds):
-            rows.append({**row, "commit": commit, "date": datetime.date.today().isoformat()})
+        found = measure(series, options.rounds)
+        rows += found
+        for row in found:
             print(*(f"{k} {v}" for k, v in row.items()), sep="  ", flush=True)
-    with options.out.open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    write_table(options.out, rows)
 
 
 if __name__ == "__main__":

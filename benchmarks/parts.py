@@ -7,10 +7,8 @@ imports. A few training steps are enough: rows are read for the schema, for the 
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import os
-import platform
 import resource
 import subprocess
 import sys
@@ -23,9 +21,9 @@ import pandas as pd
 import torch
 
 from aru import Forecaster
-from benchmarks.stream import frame, machine
+from benchmarks.recording import machine, write_json
+from benchmarks.stream import frame
 
-TARGET = Path(__file__).parent / "results" / "parts.json"
 LENGTH = 500  # rows of a series
 SHARDS = 64
 
@@ -62,7 +60,6 @@ def main() -> None:
     if chosen.fit:
         fit(chosen.fit[0], chosen.fit[1] == "frame")
         return
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout
     before, results = machine(), []
     for rows in chosen.rows:
         with tempfile.TemporaryDirectory() as name:
@@ -73,14 +70,7 @@ def main() -> None:
                 found = json.loads(done.stdout.splitlines()[-1])
                 results.append({"rows": rows, "series": rows // LENGTH, "from": how, **found})
                 print(results[-1], flush=True)
-    about = {
-        "command": "python -m benchmarks.parts",
-        "commit": commit.strip(),
-        "date": datetime.date.today().isoformat(),
-        "versions": {"python": platform.python_version(), "torch": torch.__version__, "pandas": pd.__version__},
-        "machine": {**before, "load_average_after": os.getloadavg()},
-    }
-    TARGET.write_text(json.dumps({**about, "trainings": results}, indent=1) + "\n")
+    write_json("parts", {"trainings": results}, before)
 
 
 if __name__ == "__main__":

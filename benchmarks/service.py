@@ -1,4 +1,4 @@
-"""How fast the service is: `python benchmarks/service.py` writes `benchmarks/results/service.json`.
+"""How fast the service is: `python -m benchmarks.service` writes `benchmarks/results/service.json`.
 
 The service runs as a process of its own, with the model of `benchmarks/stream.py`; clients keep their connections and
 wait for each answer before they send the next observation. "cpu" beside a figure is what the service's process used:
@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import datetime
 import io
 import json
 import os
-import platform
 import signal
 import subprocess
 import sys
@@ -27,10 +25,9 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-sys.path.insert(0, str(Path(__file__).parent))
-from stream import RANDOM, frame, machine, trained
+from benchmarks.recording import machine, write_json
+from benchmarks.stream import RANDOM, frame, trained
 
-TARGET = Path(__file__).parent / "results" / "service.json"
 TICK = os.sysconf("SC_CLK_TCK")
 
 
@@ -146,7 +143,6 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=64)
     rounds = parser.parse_args().rounds
     torch.set_num_threads(1)
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout
     before, results = machine(), {"single": [], "bulk": []}  # type: ignore[var-annotated]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -162,14 +158,7 @@ def main() -> None:
                 results["bulk"].append({"monitor": not options, **bulk(service, content, 10_000)})
                 print(results["bulk"][-1], flush=True)
             service.stop()
-    about = {
-        "command": " ".join(["python", *sys.argv]),
-        "commit": commit.strip(),
-        "date": datetime.date.today().isoformat(),
-        "versions": {"python": platform.python_version(), "torch": torch.__version__},
-        "machine": {**before, "load_average_after": os.getloadavg()},
-    }
-    TARGET.write_text(json.dumps({**about, **results}, indent=1) + "\n")
+    write_json("service", results, before)
 
 
 if __name__ == "__main__":

@@ -1,17 +1,15 @@
 """The ridge solve: our kernel beside torch.linalg's Cholesky, microseconds per system, in one run.
 
-    python benchmarks/solve.py [--threads 2] [--out benchmarks/results/solve.csv]
+    python -m benchmarks.solve [--threads 2] [--out benchmarks/results/solve.csv]
 
-On the machine's GPU, too, where there is one. The median of several rounds that alternate between the two.
+On the CPU; elsewhere there is no kernel. The median of several rounds that alternate between the two.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
-import datetime
+import functools
 import statistics
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,40 +18,37 @@ import torch
 from torch import Tensor
 
 from aru import kernels
+from benchmarks.recording import RESULTS, write_table
 
 DIMS = (7, 11, 16, 21, 33)
 ALPHAS = 3
 
 
-def systems(n: int, dim: int, device: str) -> tuple[Tensor, Tensor, Tensor]:
-    x = torch.randn(n, ALPHAS, dim + 5, dim, dtype=torch.float64, device=device)
-    ridge = torch.tensor([0.5, 1.0, 2.0], dtype=torch.float64, device=device)
-    return x.mT @ x, torch.randn(n, ALPHAS, dim, dtype=torch.float64, device=device), ridge
+def systems(n: int, dim: int) -> tuple[Tensor, Tensor, Tensor]:
+    x = torch.randn(n, ALPHAS, dim + 5, dim, dtype=torch.float64)
+    ridge = torch.tensor([0.5, 1.0, 2.0], dtype=torch.float64)
+    return x.mT @ x, torch.randn(n, ALPHAS, dim, dtype=torch.float64), ridge
 
 
-def seconds(work: Callable[[], object], device: str) -> float:
-    if device == "cuda":
-        torch.cuda.synchronize()
+def seconds(work: Callable[[], object]) -> float:
     start = time.perf_counter()
     work()
-    if device == "cuda":
-        torch.cuda.synchronize()
     return time.perf_counter() - start
 
 
-def compare(dim: int, device: str, rounds: int) -> dict[str, object]:
-    n = 2**17 // dim if device == "cpu" else 2**21 // dim
-    data = systems(n, dim, device)
+def compare(dim: int, rounds: int) -> dict[str, object]:
+    n = 2**17 // dim
+    data = systems(n, dim)
     ways = {"torch": kernels.solve_plain, "aru": kernels.solve}
     for way in ways.values():
         way(*data)
     times: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(rounds):
         for name, way in ways.items():
-            times[name].append(seconds(lambda way=way: way(*data), device))
+            times[name].append(seconds(functools.partial(way, *data)))
     each = {name: 1e6 * statistics.median(values) / (n * ALPHAS) for name, values in times.items()}
     return {
-        "device": torch.cuda.get_device_name(0) if device == "cuda" else "cpu",
+        "device": "cpu",
         "threads": torch.get_num_threads(),
         "dim": dim,
         "systems": n * ALPHAS,
@@ -67,21 +62,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "solve.csv")
-    parser.add_argument("--commit", help="where there is no repository")
+    parser.add_argument("--out", type=Path, default=RESULTS / "solve.csv")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    commit = options.commit or subprocess.check_output(["git", "rev-parse", "--short", "HEAD"], text=True).strip()
     rows = []
-    for device in ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]:
-        for dim in DIMS:
-            row = compare(dim, device, options.rounds)
-            rows.append({**row, "commit": commit, "date": datetime.date.today().isoformat()})
-            print(*(f"{k} {v}" for k, v in row.items()), sep="  ", flush=True)
-    with options.out.open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    for dim in DIMS:
+        rows.append(compare(dim, options.rounds))
+        print(*(f"{k} {v}" for k, v in rows[-1].items()), sep="  ", flush=True)
+    write_table(options.out, rows)
 
 
 if __name__ == "__main__":

@@ -8,14 +8,10 @@ a batch, of the median batch. Layouts are compared with records of random bytes 
 from __future__ import annotations
 
 import argparse
-import datetime
 import itertools
-import json
 import os
 import pickle
-import platform
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -37,9 +33,9 @@ from aru import Stream
 from aru.spark import forecast_stream, read_export
 from aru.spark.frames import shard_of
 from aru.spark.streaming import CONFIGURATION
-from benchmarks.stream import frame, machine, trained
+from benchmarks.recording import machine, write_json
+from benchmarks.stream import frame, trained
 
-TARGET = Path(__file__).parent / "results" / "spark.json"
 ADDRESS = "127.0.0.1"
 RECORD = 3988  # bytes of a series at this size
 BUCKETS = 32  # of a shard, in the layout of that name
@@ -216,7 +212,6 @@ def main() -> None:
     chosen = parser.parse_args()
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout
     before = machine()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -227,22 +222,8 @@ def main() -> None:
             "streams": streams(spark, folder, chosen.series, chosen.shards),
         }
         spark.stop()
-    about = {
-        "command": " ".join(["python", "-m", "benchmarks.spark", *sys.argv[1:]]),
-        "commit": commit.strip(),
-        "date": datetime.date.today().isoformat(),
-        "seeds": [0, 1],
-        "versions": {
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "pandas": pd.__version__,
-            "pyspark": pyspark.__version__,
-        },
-        "machine": {**before, "load_average_after": os.getloadavg()},
-        "partitions": chosen.partitions,
-        "record_bytes": RECORD,
-    }
-    TARGET.write_text(json.dumps({**about, **results}, indent=1) + "\n")
+    settings = {"seeds": [0, 1], "partitions": chosen.partitions, "record_bytes": RECORD}
+    write_json("spark", {**settings, **results}, before, pyspark=pyspark.__version__)
 
 
 if __name__ == "__main__":

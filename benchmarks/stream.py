@@ -1,4 +1,4 @@
-"""How fast a stream is: `python benchmarks/stream.py` writes `benchmarks/results/stream.json`.
+"""How fast a stream is: `python -m benchmarks.stream` writes `benchmarks/results/stream.json`.
 
 Medium size, h = 16, context of 16 rows, daily data; `--threads` of torch, two unless given. "cpu" beside a figure is
 what the process itself used: on a machine that does other work, too, wall-clock figures are lower bounds.
@@ -7,12 +7,7 @@ what the process itself used: on a machine that does other work, too, wall-clock
 from __future__ import annotations
 
 import argparse
-import datetime
-import json
 import os
-import platform
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -24,8 +19,8 @@ import pandas as pd
 import torch
 
 from aru import Forecaster, Stream
+from benchmarks.recording import machine, write_json
 
-TARGET = Path(__file__).parent / "results" / "stream.json"
 START = pd.Timestamp("2024-01-01")
 BATCH = 10_000  # rows of a bulk update
 RANDOM = np.random.default_rng(0)
@@ -117,17 +112,10 @@ def history(model: Forecaster, folder: Path) -> list[dict[str, Any]]:
     return out
 
 
-def machine() -> dict[str, Any]:
-    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
-    model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.processor())
-    return {"cpu": model, "cores": os.cpu_count(), "threads": torch.get_num_threads(), "load_average": os.getloadavg()}
-
-
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--threads", type=int, default=2)
     torch.set_num_threads(parser.parse_args().threads)
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout
     before = machine()
     model = trained()
     with tempfile.TemporaryDirectory() as name:
@@ -141,14 +129,7 @@ def main() -> None:
         print(results["bulk"][-1], flush=True)
         results["history"] = history(model, folder)
         print(results["history"], flush=True)
-    about = {
-        "command": " ".join(["python", *sys.argv]),
-        "commit": commit.strip(),
-        "date": datetime.date.today().isoformat(),
-        "versions": {"python": platform.python_version(), "torch": torch.__version__, "pandas": pd.__version__},
-        "machine": {**before, "load_average_after": os.getloadavg()},
-    }
-    TARGET.write_text(json.dumps({**about, **results}, indent=1) + "\n")
+    write_json("stream", results, before)
 
 
 if __name__ == "__main__":
