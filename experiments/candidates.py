@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -83,7 +84,6 @@ CANDIDATES: dict[str, dict[str, dict[str, Settings]]] = {
             "level, lags, season, weighted": {**_SEASON, **_SIZE},
             "level, lags, season, weighted by 1": {**_SEASON, "size_weight": 1.0},
             "level, lags, season, skip, weighted": {**_SEASON, **SKIP, **_SIZE},
-            "level, lags, season, ensemble": {**_SEASON, "ensemble": 4},
         },
         "gefcom2012": {
             "default": {},
@@ -118,7 +118,6 @@ CANDIDATES: dict[str, dict[str, dict[str, Settings]]] = {
             "lags, weighted": {**_AUTO, **_SIZE},
             "lags, dropout": {**_AUTO, **_DROPOUT},
             "level, lags, asinh, weighted": {**_AUTO, **_SIZE, "scaler": "level", "transform": "asinh"},
-            "lags, ensemble": {**_AUTO, "ensemble": 4},
         },
         "parts": {
             "small": {},
@@ -236,19 +235,29 @@ def criterion(dataset: str) -> str:
 
 
 def choose(selection: Path) -> dict[str, dict[str, Any]]:
-    """The candidate with the lowest mean over seeds for each dataset and method, among those with the most seeds."""
+    """For each dataset and method the candidate with the lowest mean over seeds, among those with the most seeds.
+
+    Longer training has to show: of the candidates within one standard error of the lowest mean, estimated from the
+    seeds of all of them, those with the fewest steps come first.
+    """
     runs = pd.read_csv(selection)
     choices: dict[str, dict[str, Any]] = {}
     for (dataset, method), part in runs.groupby(["dataset", "method"]):
         by = criterion(str(dataset))
-        means = part.groupby("variant")[by].agg(["mean", "count"])
-        means = means[means["count"] == means["count"].max()]
-        best = str(means["mean"].idxmin())
+        candidates = CANDIDATES[str(method)][str(dataset)]
+        found = part[part.variant.isin(list(candidates))].groupby("variant")[by].agg(["mean", "count", "var"])
+        found = found[found["count"] == found["count"].max()]
+        error = math.sqrt(found["var"].mean() / found["count"].max()) if found["count"].max() > 1 else 0.0
+        found["steps"] = [
+            {**DEFAULTS[str(method)], **candidates[str(name)]}.get("max_steps", 1000) for name in found.index
+        ]
+        near = found[found["mean"] <= found["mean"].min() + error]
+        best = str(near[near.steps == near.steps.min()]["mean"].idxmin())
         choices.setdefault(str(dataset), {})[str(method)] = {
             "candidate": best,
-            by: round(float(means.loc[best, "mean"]), 5),
-            "seeds": int(means.loc[best, "count"]),
-            "settings": CANDIDATES[str(method)][str(dataset)][best],
+            by: round(float(found.loc[best, "mean"]), 5),
+            "seeds": int(found.loc[best, "count"]),
+            "settings": candidates[best],
         }
     return choices
 

@@ -35,6 +35,10 @@ class Forecast(NamedTuple):
     quantiles: Tensor  # (quantile, series, h)
     failed: Tensor  # (series,) bool: the local solve failed and the global forecast stands in, or is not finite
 
+    def cpu(self) -> Forecast:
+        """The same in the host's memory."""
+        return Forecast(*(v.cpu() for v in self))
+
 
 class Ragged(NamedTuple):
     """Encoded rows and whose they are: series i owns rows starts[i] : starts[i] + lengths[i]."""
@@ -144,7 +148,7 @@ class Engine:
         if self.schema.integer:
             quantile = quantile.round()  # y = round(.): quantiles map exactly through it
         failed = torch.stack(failures).any(0) | ~mean.isfinite().all(1)
-        return Forecast(mean.cpu(), quantile.cpu(), failed.cpu())
+        return Forecast(mean, quantile, failed)
 
     def _advance_group(self, state: SeriesState, data: Ragged, index: Tensor, adapt: bool) -> SeriesState:
         lengths = data.lengths[index]

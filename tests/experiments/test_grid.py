@@ -181,7 +181,7 @@ def test_the_small_version_of_the_grid(data_dir: Path, tmp_path: Path) -> None:
     """One dataset, one seed, a few series and steps: the command of the tables, in seconds."""
     out = tmp_path / "runs.csv"
     arguments = ["run", "--out", str(out), "--dataset", "tourism_monthly", "--method", "aru", "baseline"]
-    main([*arguments, "--seeds", "1", "--series", "12", "--steps", "30"])
+    main([*arguments, "--variant", "", "--seeds", "1", "--series", "12", "--steps", "30"])
     runs = pd.read_csv(out)
     assert sorted(runs.method) == ["aru", "baseline"]
     assert runs[["nd", "rmse", "crps", "coverage90", "mase"]].notna().all(axis=None)
