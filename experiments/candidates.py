@@ -235,7 +235,7 @@ def criterion(dataset: str) -> str:
 
 
 def choose(selection: Path) -> dict[str, dict[str, Any]]:
-    """For each dataset and method the candidate with the lowest mean over seeds, among those with the most seeds.
+    """For each dataset and method the candidate with the lowest mean, over the seeds that all of them have.
 
     Longer training has to show: of the candidates within one standard error of the lowest mean, estimated from the
     seeds of all of them, those with the fewest steps come first.
@@ -245,8 +245,10 @@ def choose(selection: Path) -> dict[str, dict[str, Any]]:
     for (dataset, method), part in runs.groupby(["dataset", "method"]):
         by = criterion(str(dataset))
         candidates = CANDIDATES[str(method)][str(dataset)]
-        found = part[part.variant.isin(list(candidates))].groupby("variant")[by].agg(["mean", "count", "var"])
-        found = found[found["count"] == found["count"].max()]
+        part = part[part.variant.isin(list(candidates))]
+        everywhere = part.groupby("seed").variant.nunique()
+        part = part[part.seed.isin(everywhere[everywhere == part.variant.nunique()].index)]
+        found = part.groupby("variant")[by].agg(["mean", "count", "var"])
         error = math.sqrt(found["var"].mean() / found["count"].max()) if found["count"].max() > 1 else 0.0
         found["steps"] = [
             {**DEFAULTS[str(method)], **candidates[str(name)]}.get("max_steps", 1000) for name in found.index

@@ -6,6 +6,7 @@ the same shapes and the same memory at every call; what differs between calls ar
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Hashable
 from typing import Any
 
@@ -40,7 +41,10 @@ class Recorder:
         """step(*inputs), recorded when its key comes for the first time. The inputs have no gradients."""
         if key not in self.recordings:
             recorded = Recorded(self.model, step)
-            torch.cuda.make_graphed_callables(recorded, inputs, allow_unused_input=True, pool=self.pool)
+            with warnings.catch_warnings():
+                # Nodes of an earlier step may be alive; gradients are not accumulated while a step is recorded.
+                warnings.filterwarnings("ignore", message="The AccumulateGrad node's stream does not match")
+                torch.cuda.make_graphed_callables(recorded, inputs, allow_unused_input=True, pool=self.pool)
             self.recordings[key] = recorded
         outputs: tuple[Tensor, ...] = self.recordings[key](*inputs)
         return outputs
