@@ -97,7 +97,7 @@ class Adaptation:
         self.cell = ARUCell(FEATURES, alphas, ridge)
         self.window = season if season and season > 3 else max(h, 8)
         lead = torch.arange(1, h + 1)
-        self.block = lead.double().log2().floor().long()  # of each lead
+        self.block = gate.blocks(h)
         self.blocks = int(self.block[-1]) + 1
         back = lead if season is None else season * -(-lead // season)
         self.seasonal = lead - back  # of the value that repeats at the target, counted from the origin

@@ -96,6 +96,8 @@ class Settings:
     series_id: bool = False
     ensemble: int = 1
     finetune_steps: int = 0
+    gate: bool = False
+    calibration: Calibration | None = None
     dropout: float = 0.0
     loss: Loss = "nll"
     global_loss: float = 0.3
@@ -177,6 +179,7 @@ class Settings:
             ("encoder", self.encoder, ("lstm", "gru", "sru", "fru")),
             ("schedule", self.schedule, ("one-cycle", "constant")),
             ("loss", self.loss, ("nll", "mse")),
+            ("calibration", self.calibration, (None, "online")),
             ("accelerator", self.accelerator, ("auto", "cpu", "gpu", "cuda")),
         ):
             if value not in allowed:
@@ -253,6 +256,11 @@ class Settings:
     def window_stride(self) -> int:
         """Steps between the grid origins of a series: `stride`, or h."""
         return self.stride or self.h
+
+    @property
+    def longest_window(self) -> int:
+        """Steps that the windows of a series last, those that a gate or calibration compares included."""
+        return self.h if self.gate or self.calibration else self.window_stride
 
     @property
     def name(self) -> str:
