@@ -190,7 +190,8 @@ class Tracking:
 
 def _ends(values: Tensor) -> Tensor:
     """(low ends and then high ends, series, lead) -> (series, level, end, lead)."""
-    return values.double().unflatten(0, (2, -1)).permute(2, 1, 0, 3)
+    ends: Tensor = values.double().unflatten(0, (2, -1))
+    return ends.permute(2, 1, 0, 3)
 
 
 def _add(old: Waiting, since: Tensor, rows: Rows, steps: Tensor) -> Waiting:

@@ -63,11 +63,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "fru": {"encoder": "fru", "stride": 3},
     "snail-lags": {"model": "snail", "lags": (4, 9), "scaler": "level", "stride": 3},
     "mse": {"loss": "mse", "dropout": 0.1},
-    "gate": {"gate": True},
-    "gate-finetuned": {"model": "baseline", "finetune_steps": 1, "gate": True},
-    "gate-calibration-stride-3": {"gate": True, "calibration": "online", "stride": 3, "ensemble": 2, "lags": (4,)},
-    "calibration-baseline": {"model": "baseline", "calibration": "online"},
-    "calibration-counts": {"calibration": "online", "distribution": "negative-binomial"},
+    "gate-calibration-stride-3": {"gate": True, "calibration": "online", "stride": 3},
+    "baseline-calibration-counts": {
+        "model": "baseline",
+        "calibration": "online",
+        "distribution": "negative-binomial",
+    },
     "many": {
         "integration": "residual",
         "stride": 3,

@@ -159,7 +159,7 @@ def fit(
             "--gate/--no-gate",
             None,
             MODEL,
-            "Mix adapted and unadapted forecasts of each series by how they fared, so that adaptation never costs much.",
+            "Mix adapted and unadapted forecasts of a series by how they fared, so that adaptation never costs much.",
             "on" if Settings.gate else "off",
         ),
     ] = None,
