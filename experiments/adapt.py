@@ -29,7 +29,7 @@ BEFORE = 1000  # rows of history that the adapter sees before the first forecast
 FIELDS = [
     "dataset", "model", "h", "seed", "gate", "series", "rows", "mse_frozen", "mse", "nd_frozen", "nd", "mean_gain",
     "worst_series", "hurt", "coverage90_frozen", "coverage90", "coverage90_calibrated", "seconds", "steps_per_second",
-    "together", "commit", "hardware", "date", "command",
+    "together", "setting", "commit", "hardware", "date", "command",
 ]  # fmt: skip
 
 
@@ -168,7 +168,7 @@ def main() -> None:
         if arguments.development:
             continue
         about = {"commit": commit(), "hardware": hardware(), "date": datetime.date.today().isoformat()}
-        about["command"] = "python -m experiments.adapt"
+        about |= {"setting": "default", "command": "python -m experiments.adapt"}
         new = not arguments.out.exists()
         with arguments.out.open("a", newline="") as file:
             writer = csv.DictWriter(file, FIELDS)
