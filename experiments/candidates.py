@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ _DROPOUT: Settings = {"dropout": 0.1}
 _LOG: Settings = {"transform": "log1p", "dropout": 0.1}
 _WEEKS: Settings = {"lags": [51, 52, 53]}
 _AUTO: Settings = {"lags": "auto"}
+_SIZE: Settings = {"size_weight": 0.5}  # ND is pooled: large series decide it
+_SEASON: Settings = {"scaler": "level", "lags": [24, 36], "season": 12}
 
 # The first of each list is what is used as long as nothing was compared.
 CANDIDATES: dict[str, dict[str, dict[str, Settings]]] = {
@@ -41,6 +44,8 @@ CANDIDATES: dict[str, dict[str, dict[str, Settings]]] = {
             "xlarge, batch 32, dropout .2": {**_XL32, "dropout": 0.2},
             "xlarge, batch 32, dropout, log1p": {**_XL32, **_DROPOUT, "transform": "log1p"},
             "xlarge, batch 16, dropout": {**_XL, **_DROPOUT, "batch_size": 16},
+            # Third round: the loss weighted by size.
+            "xlarge, batch 32, dropout, weighted": {**_XL32, **_DROPOUT, **_SIZE},
         },
         "walmart": {
             "default": {},
@@ -56,6 +61,11 @@ CANDIDATES: dict[str, dict[str, dict[str, Settings]]] = {
             "xlarge, log1p, dropout": {**_XL, **_LOG},
             "xlarge, log1p, dropout, lags 51-53": {**_XL, **_LOG, **_WEEKS},
             "log1p, dropout, rate .005": {**_LOG, "learning_rate": 5e-3},
+            # Third round.
+            "log1p, dropout, weighted": {**_LOG, **_SIZE},
+            "log1p, dropout, lags 51-53, weighted": {**_LOG, **_WEEKS, **_SIZE},
+            "xlarge, log1p, dropout, weighted": {**_XL, **_LOG, **_SIZE},
+            "log1p, dropout, lags 51-53, rate .005": {**_LOG, **_WEEKS, "learning_rate": 5e-3},
         },
         "tourism_monthly": {
             "level, lags": _LEVEL,
@@ -68,8 +78,12 @@ CANDIDATES: dict[str, dict[str, dict[str, Settings]]] = {
             "lags, log1p": {"lags": [24, 36], "transform": "log1p"},
             # Second round: the latest season as an input, which lags of 24 months and more cannot show.
             "level, season": {"scaler": "level", "season": 12},
-            "level, lags, season": {**_LEVEL, "season": 12},
-            "level, lags, season, log1p": {**_LEVEL, "season": 12, "transform": "log1p"},
+            "level, lags, season": _SEASON,
+            "level, lags, season, log1p": {**_SEASON, "transform": "log1p"},
+            # Third round.
+            "level, lags, season, weighted": {**_SEASON, **_SIZE},
+            "level, lags, season, weighted by 1": {**_SEASON, "size_weight": 1.0},
+            "level, lags, season, skip, weighted": {**_SEASON, **SKIP, **_SIZE},
         },
         "gefcom2012": {
             "default": {},
@@ -81,6 +95,8 @@ CANDIDATES: dict[str, dict[str, dict[str, Settings]]] = {
             # Second round.
             "xlarge, dropout": {**_XL, **_DROPOUT},
             "xlarge, lags": {**_XL, **_AUTO},
+            # Third round.
+            "xlarge, weighted": {**_XL, **_SIZE},
         },
         "electricity_10": {
             "default": {},
@@ -88,6 +104,8 @@ CANDIDATES: dict[str, dict[str, dict[str, Settings]]] = {
             "large, lags": {"size": "large", **_AUTO},
             "lags, asinh": {**_AUTO, "transform": "asinh"},
             "lags, dropout": {**_AUTO, **_DROPOUT},
+            # Second round.
+            "large, lags, weighted": {"size": "large", **_AUTO, **_SIZE},
         },
         "m4_hourly": {
             "default": {},
@@ -96,6 +114,10 @@ CANDIDATES: dict[str, dict[str, dict[str, Settings]]] = {
             "lags": _AUTO,
             "level, lags, asinh": {**_AUTO, "scaler": "level", "transform": "asinh"},
             "skip, asinh": {**SKIP, "transform": "asinh"},
+            # Second round.
+            "lags, weighted": {**_AUTO, **_SIZE},
+            "lags, dropout": {**_AUTO, **_DROPOUT},
+            "level, lags, asinh, weighted": {**_AUTO, **_SIZE, "scaler": "level", "transform": "asinh"},
         },
         "parts": {
             "small": {},
@@ -103,6 +125,11 @@ CANDIDATES: dict[str, dict[str, dict[str, Settings]]] = {
             "small, dropout": _DROPOUT,
             "small, 300 steps": {"max_steps": 300},
             "small, lag 12": {"lags": [12]},
+            # Second round.
+            "small, lag 12, 300 steps": {"lags": [12], "max_steps": 300},
+            "medium, lag 12": {"lags": [12], "size": "medium"},
+            "medium, lag 12, 300 steps": {"lags": [12], "size": "medium", "max_steps": 300},
+            "medium, lag 12, dropout": {"lags": [12], "size": "medium", **_DROPOUT},
         },
     },
     "baseline": {
@@ -113,6 +140,7 @@ CANDIDATES: dict[str, dict[str, dict[str, Settings]]] = {
             "8000 steps": {"max_steps": 8000},
             # Second round: what helped ARU.
             "xlarge, batch 32, dropout": {**_XL32, **_DROPOUT},
+            "xlarge, dropout, weighted": {**_XL, **_DROPOUT, **_SIZE},
         },
         "walmart": {
             "medium": {},
@@ -121,13 +149,15 @@ CANDIDATES: dict[str, dict[str, dict[str, Settings]]] = {
             # Second round.
             "log1p, dropout": _LOG,
             "xlarge, log1p, dropout": {**_XL, **_LOG},
+            "xlarge, dropout, weighted": {**_XL, **_DROPOUT, **_SIZE},
         },
         "tourism_monthly": {
             "level, lags": _LEVEL,
             "level, lags, log1p": {**_LEVEL, "transform": "log1p"},
             "level, lags, 1000 steps": {**_LEVEL, "max_steps": 1000},
             # Second round.
-            "level, lags, season, 1000 steps": {**_LEVEL, "season": 12, "max_steps": 1000},
+            "level, lags, season, 1000 steps": {**_SEASON, "max_steps": 1000},
+            "level, lags, season, weighted, 1000 steps": {**_SEASON, **_SIZE, "max_steps": 1000},
         },
         "gefcom2012": {
             "medium": {},
@@ -145,6 +175,8 @@ CANDIDATES: dict[str, dict[str, dict[str, Settings]]] = {
             "medium": {},
             "asinh": {"transform": "asinh"},
             "lags, asinh": {**_AUTO, "transform": "asinh"},
+            # Second round.
+            "lags, asinh, weighted": {**_AUTO, **_SIZE, "transform": "asinh"},
         },
         "parts": {
             "small": {},
@@ -198,24 +230,36 @@ def selection_jobs(seeds: Iterable[int]) -> list[Job]:
 
 
 def criterion(dataset: str) -> str:
-    """What is compared: ND, but where a forecast of zeros has an ND of 1, as for the parts, RMSE."""
-    return "rmse" if dataset == "parts" else "nd"
+    """What is compared: ND, but where a forecast of zeros has an ND of 1, as for the parts, CRPS."""
+    return "crps" if dataset == "parts" else "nd"
 
 
 def choose(selection: Path) -> dict[str, dict[str, Any]]:
-    """The candidate with the lowest mean over seeds for each dataset and method, among those with the most seeds."""
+    """For each dataset and method the candidate with the lowest mean, over the seeds that all of them have.
+
+    Longer training has to show: of the candidates within one standard error of the lowest mean, estimated from the
+    seeds of all of them, those with the fewest steps come first.
+    """
     runs = pd.read_csv(selection)
     choices: dict[str, dict[str, Any]] = {}
     for (dataset, method), part in runs.groupby(["dataset", "method"]):
         by = criterion(str(dataset))
-        means = part.groupby("variant")[by].agg(["mean", "count"])
-        means = means[means["count"] == means["count"].max()]
-        best = str(means["mean"].idxmin())
+        candidates = CANDIDATES[str(method)][str(dataset)]
+        part = part[part.variant.isin(list(candidates))]
+        everywhere = part.groupby("seed").variant.nunique()
+        part = part[part.seed.isin(everywhere[everywhere == part.variant.nunique()].index)]
+        found = part.groupby("variant")[by].agg(["mean", "count", "var"])
+        error = math.sqrt(found["var"].mean() / found["count"].max()) if found["count"].max() > 1 else 0.0
+        found["steps"] = [
+            {**DEFAULTS[str(method)], **candidates[str(name)]}.get("max_steps", 1000) for name in found.index
+        ]
+        near = found[found["mean"] <= found["mean"].min() + error]
+        best = str(near[near.steps == near.steps.min()]["mean"].idxmin())
         choices.setdefault(str(dataset), {})[str(method)] = {
             "candidate": best,
-            by: round(float(means.loc[best, "mean"]), 5),
-            "seeds": int(means.loc[best, "count"]),
-            "settings": CANDIDATES[str(method)][str(dataset)][best],
+            by: round(float(found.loc[best, "mean"]), 5),
+            "seeds": int(found.loc[best, "count"]),
+            "settings": candidates[best],
         }
     return choices
 

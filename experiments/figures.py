@@ -59,7 +59,7 @@ def write(name: str, panels: list[Panel], columns: int, legend: Mapping[str, str
 
 def chart(x: Scale, y: Scale, label: str, titles: tuple[str, str], specs: tuple[str, str] = ("g", "g")) -> Chart:
     """An empty panel with axes."""
-    picture = Chart((WIDTH, HEIGHT), x, y, label, Margins(top=20, bottom=40, left=52))
+    picture = Chart((WIDTH, HEIGHT), x, y, label, Margins(top=20, bottom=44, left=52))
     picture.y_axis(specs[1], titles[1])
     picture.x_axis(specs[0], titles[0])
     return picture
@@ -91,6 +91,8 @@ def synthetic(curves: pd.DataFrame) -> None:
         for series_id in ("yes", "no"):
             for gamma in ("20", "1"):
                 part = cases[(cases.id == series_id) & (cases.gamma == gamma)]
+                if part.empty:
+                    continue
                 low = 0.8 * min(float(noise), float(cases.rmse.min()))
                 high = 1.3 * float(cases[cases.gamma == gamma].rmse.max())
                 title = f"gamma = {gamma}, {'with' if series_id == 'yes' else 'without'} series id, noise {noise}"

@@ -55,13 +55,15 @@ ABLATIONS = [
 SIZES = ["size=small", "size=medium", "size=large", "size=xlarge"]
 
 Cell = tuple[str, str]  # dataset, protocol
+TOURISM: Cell = ("tourism_monthly", "deepstate")
+PARTS: Cell = ("parts", "fixed")
 MAIN: list[Cell] = [
     ("rossmann", "fixed"),
     ("walmart", "fixed"),
-    ("tourism_monthly", "deepstate"),
+    TOURISM,
     ("gefcom2012", "streaming"),
     ("m4_hourly", "fixed"),
-    ("parts", "fixed"),
+    PARTS,
     ("electricity_10", "streaming"),
     ("rossmann", "streaming"),
     ("walmart", "streaming"),
@@ -88,20 +90,19 @@ def grid(seeds: Iterable[int]) -> list[Job]:
             jobs.append(Job(*cell, method, variant, seed, settings))
 
     add(MAIN, ["aru", "baseline"], [""])
-    add(RETAIL, ["aru"], ["ensemble"])
+    add([*RETAIL, TOURISM], ["aru"], ["ensemble"])
     add(MAIN, ["aru-control"], [""])
-    add([("tourism_monthly", "deepstate"), ("parts", "fixed")], ["aru-direct", "snail", "deepar", "deepstate"], [""])
-    add(RETAIL, ["snail", "aru-direct", "deepar", "deepstate"], [""])
-    add(MORE, ["aru", "baseline"], [""])
-    add(RETAIL_STREAMS, ["aru"], ["ensemble"])
-    add(RETAIL_STREAMS, ["snail", "deepar"], [""])
     add(RETAIL[:1], ["aru"], ABLATIONS)
-    add(RETAIL[:1], ["aru", "baseline"], SIZES)
+    add([*RETAIL, TOURISM, PARTS], ["aru-direct", "snail", "deepar", "deepstate"], [""])
+    add(RETAIL, ["aru"], SIZES)
+    add(MORE, ["aru", "baseline"], [""])
+    add(RETAIL[1:], ["aru"], ABLATIONS)
+    add(RETAIL_STREAMS, ["snail", "deepar"], [""])
+    add(RETAIL_STREAMS, ["aru"], ["ensemble"])
     add(RETAIL, ["baseline"], ["series_id=on", "ensemble"])
+    add(RETAIL, ["baseline"], SIZES)
     add([("gefcom2012", "streaming"), ("electricity_10", "streaming"), ("m4_hourly", "fixed")],
         ["snail", "aru-direct", "deepar"], [""])  # fmt: skip
-    add(RETAIL[1:], ["aru"], ABLATIONS)
-    add(RETAIL[1:], ["aru", "baseline"], SIZES)
     add(MORE, ["aru-control", "aru-direct", "snail", "deepar", "deepstate"], [""])
     add([("gefcom2012", "streaming"), ("m4_hourly", "fixed")], ["deepstate"], [""])
     add(RETAIL_STREAMS, ["baseline"], ["finetune_steps=1"])

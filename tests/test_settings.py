@@ -82,6 +82,7 @@ def test_counts_must_be_given(name: str) -> None:
         ({"distribution": "negative-binomial", "loss": "mse"}, "use transform=None and loss='nll'"),
         ({"births": 1.5}, r"births must lie in \[0, 1\], got 1\.5"),
         ({"births": -0.1}, "births must lie in"),
+        ({"size_weight": 2.5}, r"size_weight must lie in \[0, 2\], got 2\.5"),
         ({"accelerator": "mps"}, "'mps' has no float64"),
         ({"accelerator": "abacus"}, "accelerator='abacus' is not known: choose one of 'auto', 'cpu', 'gpu'"),
         ({"learn_ridge": "no"}, "learn_ridge must be True or False, got 'no'"),

@@ -627,3 +627,22 @@ def test_weights_are_averaged_along_the_way() -> None:
     key = "0.network.decoder.layer3.weight"
     assert not torch.equal(last[key], averaged[key])
     assert (averaged[key] - started[key]).norm() < (last[key] - started[key]).norm()
+
+
+@pytest.mark.parametrize("power", [0.0, 0.5, 1.0])
+def test_large_series_count_more(power: float) -> None:
+    """The loss is the mean over values, each weighted by its series' mean |y| to the power `size_weight`."""
+    df = frame()
+    df.loc[df.unique_id == "b", "y"] *= 100
+    batch = make_batch((0, 0, 0), (0, -9, -14), 40, 1)
+    module, _ = prepare(df, size_weight=power)
+    losses = module._planned(10, torch.stack([batch.series, batch.birth, batch.begin + 1]))
+    size = df.y.abs().groupby(df.unique_id).mean().to_numpy() ** power
+    expected = (size * losses.total.detach().numpy()).sum() / (size * losses.values.numpy()).sum()
+    assert float(module.training_step(batch, 0).detach()) == pytest.approx(expected, rel=1e-5)
+
+
+def test_series_of_zeros_count_little_but_break_nothing() -> None:
+    df = frame().assign(y=0.0)
+    module, _ = prepare(df, size_weight=1.0)
+    assert module.weights.tolist() == [1.0, 1.0, 1.0]

@@ -74,7 +74,7 @@ def rolling(
         future = cutoff[series, None] + 1 + np.arange(h)
         ahead = Rows._make(v[torch.from_numpy(future.ravel())] for v in rows)
         ahead = ahead._replace(y=torch.zeros_like(ahead.y), observed=torch.zeros_like(ahead.observed))
-        forecast = engine.forecast(engine.select(state, torch.from_numpy(series)), ahead, quantiles)
+        forecast = engine.forecast(engine.select(state, torch.from_numpy(series)), ahead, quantiles).cpu()
         yield Fold(series, cutoff[series], future, forecast)
 
 

@@ -22,7 +22,7 @@ from torch.nn.functional import softplus
 
 MIN_SIGMA = 1e-3
 STUDENT_DF = 4.0  # heavy tails, finite variance, and a quantile function in closed form
-QUADRATURE_TAIL = 5e-4  # probability left out at each end: sinh and exp of a Student-t have no mean
+QUADRATURE_TAIL = 0.01  # beyond it values count as its quantile: sinh and exp of a Student-t have no mean
 QUADRATURE_NODES = 64
 SMALL_COUNT = 0.01  # how far below its line the mean of counts is bent to stay positive
 
@@ -146,10 +146,12 @@ def inverse_transform(name: str | None, z: Tensor) -> Tensor:
 
 @functools.cache
 def _quadrature() -> tuple[list[float], list[float]]:
-    """Probabilities and weights of a Gauss-Legendre rule over the body of a distribution."""
+    """Probabilities and weights of a Gauss-Legendre rule over the body of a distribution, and of its two tails."""
     nodes, weights = np.polynomial.legendre.leggauss(QUADRATURE_NODES)
-    u = QUADRATURE_TAIL + (1 - 2 * QUADRATURE_TAIL) * (nodes + 1) / 2
-    return u.tolist(), (weights / 2).tolist()
+    body = 1 - 2 * QUADRATURE_TAIL
+    u = QUADRATURE_TAIL + body * (nodes + 1) / 2
+    tail = QUADRATURE_TAIL
+    return [tail, *u.tolist(), 1 - tail], [tail, *(body * weights / 2).tolist(), tail]
 
 
 class Predictive(NamedTuple):
@@ -167,7 +169,7 @@ class Predictive(NamedTuple):
         return y.clamp(min=0) if self.nonnegative else y
 
     def mean(self) -> Tensor:
-        """Mean of y."""
+        """Mean of y; with a transform the winsorised one, which a tail that no data support does not decide."""
         if self.transform is None:
             ratio = self.family.mean(self._double, self.scale)
         else:

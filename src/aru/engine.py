@@ -25,7 +25,7 @@ from aru.state import SeriesState, concat, put, take, tree_map
 from aru.tracking import Made, Tracking
 from aru.windows import Block
 
-SERIES_AT_ONCE = 2**14  # in one network pass, which bounds memory
+SERIES_AT_ONCE = {"cpu": 2**14, "cuda": 2**18}  # in one network pass, which bounds memory
 WINDOWS_AT_ONCE = 2**14  # of all series together, when history is replayed
 
 
@@ -35,6 +35,10 @@ class Forecast(NamedTuple):
     mean: Tensor
     quantiles: Tensor  # (quantile, series, h)
     failed: Tensor  # (series,) bool: the local solve failed and the global forecast stands in, or is not finite
+
+    def cpu(self) -> Forecast:
+        """The same in the host's memory."""
+        return Forecast(*(v.cpu() for v in self))
 
 
 class Ragged(NamedTuple):
@@ -61,6 +65,7 @@ class Engine:
         self.schema = schema
         self.device = device
         self.models = [model.to(device).eval() for model in models]
+        self.at_once = SERIES_AT_ONCE[device.type]
         self.max_gap = schema.history + settings.longest_window  # a longer gap cannot be told from this one
         tracking = Tracking(
             settings.h, settings.gate, settings.calibration is not None, schema.integer, schema.nonnegative
@@ -114,7 +119,7 @@ class Engine:
             jump = torch.where(part.lengths > 0, _first(part), 0)
             if jump.any():
                 state = self._jump(state, jump, adapt)
-            for index in _groups(part.lengths, SERIES_AT_ONCE):
+            for index in _groups(part.lengths, self.at_once):
                 if len(index) == len(part.lengths):  # one group of all, in order
                     # Contiguous, as states from bytes are: equal states give equal results, to the bit.
                     state = tree_map(Tensor.contiguous, self._advance_group(state, part, index, adapt))
@@ -128,8 +133,8 @@ class Engine:
         n, h = len(state.last), self.settings.h
         future = Rows._make(v.to(self.device).unflatten(0, (n, h)) for v in future)
         parts = []
-        for lo in range(0, max(n, 1), SERIES_AT_ONCE):
-            part = slice(lo, lo + SERIES_AT_ONCE)
+        for lo in range(0, max(n, 1), self.at_once):
+            part = slice(lo, lo + self.at_once)
             here = tree_map(lambda v, part=part: v[part], state)
             parts.append(self._forecast_part(here, Rows._make(v[part] for v in future), quantiles))
         return Forecast(
@@ -148,7 +153,7 @@ class Engine:
         if self.schema.integer:
             quantile = quantile.round()  # y = round(.): quantiles map exactly through it
         failed = failed | ~mean.isfinite().all(1)
-        return Forecast(mean.cpu(), quantile.cpu(), failed.cpu())
+        return Forecast(mean, quantile, failed)
 
     def _experts(self, state: SeriesState, future: Rows, quantiles: Sequence[float]) -> Made:
         return self._make(state, future, quantiles)[0]

@@ -106,6 +106,8 @@ class Forecaster:
         search: Candidate values of settings to choose from by validation loss.
         batch_size: Series per training step.
         max_windows: Windows of a series per training step; longer series are cropped at random.
+        size_weight: A series counts in the loss as its mean |y| to this power: at 0 all alike, above it large series
+            more, as they do in scores that are pooled over series, like ND.
         births: Share of series that each training step lets begin at a random later time, as if newly opened.
         random_seed: Seed; on a CPU a training repeats bit for bit.
         accelerator: "auto" (CUDA if present, else CPU), "cpu" or "gpu".
@@ -158,6 +160,7 @@ class Forecaster:
         batch_size: int = 64,
         max_windows: int = 256,
         births: float = 0.25,
+        size_weight: float = 0.0,
         random_seed: int = 0,
         accelerator: str = "auto",
         trainer_options: Mapping[str, Any] | None = None,

@@ -41,7 +41,7 @@ def predict_rows(
     level: Sequence[float] | None,
 ) -> dict[str, Any]:
     """The same for h given rows of each series, at (series, h) times."""
-    forecast = engine.forecast(state, rows, quantiles_of(level))
+    forecast = engine.forecast(state, rows, quantiles_of(level)).cpu()
     warn_failed(forecast, ids)
     keys = {"unique_id": np.repeat(ids.to_numpy(), ds.shape[1]), "ds": ds.ravel()}
     return {**keys, **forecast_columns(forecast, engine.settings.name, level)}

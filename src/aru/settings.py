@@ -110,6 +110,7 @@ class Settings:
     batch_size: int = 64
     max_windows: int = 256
     births: float = 0.25
+    size_weight: float = 0.0
     random_seed: int = 0
     accelerator: str = "auto"
     trainer_options: Mapping[str, Any] | None = None
@@ -199,6 +200,8 @@ class Settings:
             raise ConfigError(f"dropout must lie in [0, 1), got {self.dropout}.")
         if not 0 <= self.births <= 1:
             raise ConfigError(f"births must lie in [0, 1], got {self.births}.")
+        if not 0 <= self.size_weight <= 2:
+            raise ConfigError(f"size_weight must lie in [0, 2], got {self.size_weight}.")
         if not 0 <= self.weight_average < 1:
             raise ConfigError(f"weight_average must lie in [0, 1), got {self.weight_average}.")
         if not self.learning_rate > 0:

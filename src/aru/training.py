@@ -14,6 +14,7 @@ import itertools
 import json
 import logging
 import math
+import os
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -31,13 +32,15 @@ from torch.utils.data import DataLoader
 from aru.batches import Batch, Batches, Everything, Some, Source
 from aru.engine import choose_device
 from aru.errors import AruWarning, ConfigError, NumericalError, listing
+from aru.graphs import Recorder
 from aru.models import build
-from aru.models.base import Model
+from aru.models.base import Losses, Model
 from aru.schema import Schema, Static
 from aru.settings import Settings
 from aru.windows import Block, Grid, Sums, gather_block, running_sums
 
 GRADIENT_CLIP = 1.0
+RECORDINGS = 8  # of a step, at most: for as many numbers of windows
 MIN_EPOCH = 50  # steps: shorter epochs spend their time between epochs
 VALIDATIONS = 20  # over a training, unless snapshots ask for one after every epoch
 
@@ -53,6 +56,7 @@ class Training(pl.LightningModule):
         self.schema = schema
         self.source = source
         self._turn_to(0)
+        self.recorder: Recorder | None = None
         self.failed: set[str] = set()
         self.skipped_steps = 0
 
@@ -60,36 +64,89 @@ class Training(pl.LightningModule):
         """Keep the rows of a part on the training device: batches are gathered there."""
         self._turn_to(self.part)
 
+    def transfer_batch_to_device(self, batch: Batch | Some, device: torch.device, dataloader_idx: int) -> Batch | Some:
+        """A step sends what it needs in one piece."""
+        return batch
+
     def _turn_to(self, part: int) -> None:
         self.part = part
         for held in ("data", "sums"):  # goes before another part is read
             self.__dict__.pop(held, None)
         self.data = self.source.part(part).to(self.device)
         self.sums = Sums._make(v.to(self.device) for v in running_sums(self.data.rows, self.data.starts))
+        self.weights = self._weights()
+        longest = int(self.data.lengths.max()) - self.data.val_size
+        self.most_windows = min(self.settings.max_windows, self._grid(0, longest).count)
 
     def training_step(self, batch: Batch, _: int) -> Tensor:
         """Mean loss of the values of all windows. A series whose loss is not finite is left out and reported."""
         if batch.part != self.part:
             self._turn_to(batch.part)
-        series, birth, begin = (v.to(self.device) for v in (batch.series, batch.birth, batch.begin))
-        grid = self._grid(batch.phase, batch.rows)
-        lengths = self.data.lengths[series] - self.data.val_size - birth
-        losses = self.model.losses(self._block(series, birth, begin, lengths, batch.rows), grid)
+        # Origin 0 of the block is the first of the grid, whatever the phase: shapes depend on the number of windows.
+        windows = self._grid(batch.phase, batch.rows).count
+        series = batch.series
+        plan = torch.stack([series, batch.birth, batch.begin + batch.phase])
+        losses = self._recorded(plan, windows) if self.records else self._planned(windows, plan.to(self.device))
         finite = losses.total.isfinite()
         if not bool((finite & ~losses.failed).all()):
-            self.failed.update(self.data.names[i] for i in series[~finite | losses.failed].tolist())
+            self.failed.update(self.data.names[i] for i in series[(~finite | losses.failed).cpu()].tolist())
             if not bool(finite.any()):
                 raise NumericalError(
                     "The loss of every series of a batch is not finite: training diverged. Lower learning_rate."
                 )
             if not bool(finite.all()):
-                keep = finite.nonzero().squeeze(-1)
-                block = self._block(series[keep], birth[keep], begin[keep], lengths[keep], batch.rows)
-                losses = self.model.losses(block, grid)
+                plan = plan[:, finite.cpu()]
+                series, losses = plan[0], self._planned(windows, plan.to(self.device))
+        weight = self.weights[series]
         # Gradients are averaged over processes: this is the mean over the values of all of them.
-        loss = losses.total.sum() / _mean_over_processes(losses.values.sum()).clamp(min=1)
+        values = _mean_over_processes((weight * losses.values).sum())
+        loss = (weight * losses.total).sum() / torch.where(values > 0, values, 1)
         self.log("train_loss", loss.detach(), prog_bar=True)
         return loss
+
+    def _planned(self, windows: int, plan: Tensor, skipped: Tensor | None = None) -> Losses:
+        """Losses of the windows of some series: which, at which of their rows born, after which rows windows begin."""
+        series, birth, begin = plan
+        stride = self.settings.window_stride
+        lengths = self.data.lengths[series] - self.data.val_size - birth
+        block = self._block(series, birth, begin, lengths, windows * stride)
+        return self.model.losses(block, Grid(0, stride, windows, skipped))
+
+    def _recorded(self, plan: Tensor, windows: int) -> Losses:
+        """The same on a GPU, recorded for a few numbers of windows: those in front that are too many are skipped."""
+        if self.recorder is None:
+            self.recorder = Recorder(self.model)
+        step = math.ceil(self.most_windows / RECORDINGS)
+        padded = self.most_windows - (self.most_windows - windows) // step * step
+        skipped = padded - windows
+        plan = plan - torch.tensor([0, 0, skipped * self.settings.window_stride]).unsqueeze(-1)
+        inputs = torch.cat([plan.flatten(), torch.tensor([skipped])]).to(self.device)
+        shape = plan.shape
+
+        def losses(inputs: Tensor) -> Losses:
+            return self._planned(padded, inputs[:-1].reshape(shape), inputs[-1])
+
+        return Losses(*self.recorder.run((padded, shape), losses, inputs))
+
+    @property
+    def records(self) -> bool:
+        """Whether steps are recorded: on one GPU, with all rows on it and full precision. ARU_CUDA_GRAPHS=0: never."""
+        return (
+            self.device.type == "cuda"
+            and os.environ.get("ARU_CUDA_GRAPHS") != "0"
+            and len(self.source.part_lengths) == 1
+            and self.trainer.world_size == 1
+            and self.trainer.precision == "32-true"
+        )
+
+    def _weights(self) -> Tensor:
+        """How much each series of the part counts: its mean |y| to the power `size_weight`, 1 on average."""
+        data = self.data
+        n = data.lengths - data.val_size
+        last = (data.starts + n - 1).clamp(min=0)
+        total, count = torch.where((n > 0).unsqueeze(-1), self.sums.through[last], 0.0).unbind(-1)
+        weight = (total / count.clamp(min=1)) ** self.settings.size_weight
+        return (weight / weight.mean()).nan_to_num(1.0).float()
 
     def validation_step(self, batch: Some, _: int) -> None:
         """Loss of the windows whose origin lies in the validation part, statistics running on."""
@@ -110,7 +167,8 @@ class Training(pl.LightningModule):
 
     def configure_optimizers(self) -> Any:
         """Adam, with a one-cycle schedule unless the rate is to stay constant."""
-        optimizer = torch.optim.Adam(self.model.parameters(), lr=self.settings.learning_rate)
+        fused = self.device.type == "cuda"
+        optimizer = torch.optim.Adam(self.model.parameters(), lr=self.settings.learning_rate, fused=fused)
         if self.settings.schedule == "constant":
             return optimizer
         schedule = torch.optim.lr_scheduler.OneCycleLR(

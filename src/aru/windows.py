@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pandas as pd
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from aru.schema import Rows, Static
@@ -38,11 +38,12 @@ ROW_FIELDS = Block._fields.index("static")  # the fields before it have a time d
 
 
 class Grid(NamedTuple):
-    """Origins first, first + stride, ...: `count` of them."""
+    """Origins first, first + stride, ...: `count` of them. The rows after the first `skipped` ones are no targets."""
 
     first: int
     stride: int
     count: int  # type: ignore[assignment]  # hides tuple.count
+    skipped: Int[Tensor, ""] | None = None
 
 
 class Scaling(NamedTuple):

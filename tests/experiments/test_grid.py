@@ -70,15 +70,19 @@ def selection(path: Path, rows: list[tuple[str, int, float]]) -> Path:
     return path
 
 
-def test_the_lowest_mean_over_seeds_is_chosen_among_candidates_with_all_seeds(tmp_path: Path, choices: Path) -> None:
+def test_the_lowest_mean_over_the_seeds_that_all_have_is_chosen(tmp_path: Path, choices: Path) -> None:
     rows = [
         ("default", 0, 0.3),
         ("default", 1, 0.1),
         ("dropout", 0, 0.19),
         ("dropout", 1, 0.19),
-        ("lags 51-53", 0, 0.1),
+        ("lags 51-53", 0, 0.25),
+        ("lags 51-53", 1, 0.21),
+        ("rate .005", 1, 0.01),
+        ("a candidate of another time", 0, 0.01),
     ]
-    candidates.write_choices(selection(tmp_path / "s.csv", rows))
+    part = [row for row in rows if row[0] != "rate .005"]
+    candidates.write_choices(selection(tmp_path / "s.csv", part))
     assert json.loads(choices.read_text())["walmart"]["aru"]["candidate"] == "dropout"
     assert chosen("walmart", "aru") == CANDIDATES["aru"]["walmart"]["dropout"]
     # The control has ARU's settings, but its own, longer training.
@@ -86,6 +90,18 @@ def test_the_lowest_mean_over_seeds_is_chosen_among_candidates_with_all_seeds(tm
     assert control["dropout"] == 0.1
     assert control["max_steps"] == 4000
     assert choose(tmp_path / "s.csv")["walmart"]["aru"]["seeds"] == 2
+    found = choose(selection(tmp_path / "s.csv", rows))["walmart"]["aru"]
+    assert (found["candidate"], found["seeds"]) == ("rate .005", 1)
+
+
+def test_longer_training_has_to_be_better_by_more_than_the_noise(tmp_path: Path) -> None:
+    short, long = "xlarge, batch 32, dropout", "xlarge, batch 32, dropout, 2000 steps"
+    for gain, best in ((0.005, short), (0.05, long)):
+        rows = [(short, 0, 0.20), (short, 1, 0.22), (long, 0, 0.20 - gain), (long, 1, 0.22 - gain)]
+        path = selection(tmp_path / "s.csv", rows)
+        frame = pd.read_csv(path).assign(dataset="rossmann")
+        frame.to_csv(path, index=False)
+        assert choose(path)["rossmann"]["aru"]["candidate"] == best
 
 
 def test_without_a_choice_the_first_candidate_is_used(choices: Path) -> None:
@@ -181,7 +197,7 @@ def test_the_small_version_of_the_grid(data_dir: Path, tmp_path: Path) -> None:
     """One dataset, one seed, a few series and steps: the command of the tables, in seconds."""
     out = tmp_path / "runs.csv"
     arguments = ["run", "--out", str(out), "--dataset", "tourism_monthly", "--method", "aru", "baseline"]
-    main([*arguments, "--seeds", "1", "--series", "12", "--steps", "30"])
+    main([*arguments, "--variant", "", "--seeds", "1", "--series", "12", "--steps", "30"])
     runs = pd.read_csv(out)
     assert sorted(runs.method) == ["aru", "baseline"]
     assert runs[["nd", "rmse", "crps", "coverage90", "mase"]].notna().all(axis=None)

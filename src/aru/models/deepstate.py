@@ -58,6 +58,7 @@ class Seasons(nn.Module):
     codes reach the RNN alone: no context of days is long enough to tell the months of a series apart.
     """
 
+    columns: Tensor
     table: Tensor
     first: Tensor
 
@@ -68,10 +69,11 @@ class Seasons(nn.Module):
             f for f in names if f == "month"
         ]
         tables = [fourier(len(schema.calendar[names.index(f)].values)) for f in chosen]
-        self.columns = [len(schema.futr[1]) + names.index(f) for f in chosen]
         self.widths = [table.shape[1] for table in tables]
+        columns = torch.tensor([len(schema.futr[1]) + names.index(f) for f in chosen], dtype=torch.long)
         rows = torch.tensor([0, *map(len, tables)]).cumsum(0)
-        # Both follow from the schema: no need to save them.
+        # All follow from the schema: no need to save them.
+        self.register_buffer("columns", columns, persistent=False)
         self.register_buffer("table", torch.block_diag(*tables), persistent=False)
         self.register_buffer("first", rows[:-1], persistent=False)
 
@@ -165,7 +167,7 @@ class Emitter(Inputs):
 
     def _unknown_hist(self, block: Block) -> Float[Tensor, " hist"]:
         """A row of historic covariates, encoded as one where all are missing."""
-        numbers = torch.tensor([0.0, 1.0], device=block.hist.device).repeat(block.hist.shape[-1] // 2)
+        numbers = torch.arange(2.0, device=block.hist.device).repeat(block.hist.shape[-1] // 2)
         codes = block.hist_cat.new_zeros(1, block.hist_cat.shape[-1])
         return torch.cat([numbers, self.hist_embeddings(codes).squeeze(0)])
 

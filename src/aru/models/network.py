@@ -92,6 +92,8 @@ class Inputs(nn.Module):
     def targets(self, block: Block, grid: Grid, scale: Tensor, n: int) -> Targets:
         """z of the `n` rows after each origin."""
         y, observed = leads(block.y, grid, self.input_size, n), leads(block.observed, grid, self.input_size, n)
+        if grid.skipped is not None:
+            observed = observed & (torch.arange(grid.count, device=y.device) >= grid.skipped).unsqueeze(-1)
         z, seen = self._scaled(y, observed, scale.unsqueeze(-1)).unbind(-1)
         return Targets(z, seen > 0)
 

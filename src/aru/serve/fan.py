@@ -50,8 +50,8 @@ class Fans:
         engine, freq = stream._engine, stream._freq
         futr = read_futr(engine, freq, self._latest(key))
         ds, rows = future_rows(engine, freq, stream._index([key]), state.last.cpu().numpy(), futr)
-        adapted = engine.forecast(state, rows, quantiles_of(LEVELS))
-        plain = engine.forecast(unadapted(engine, state), rows, [0.5])
+        adapted = engine.forecast(state, rows, quantiles_of(LEVELS)).cpu()
+        plain = engine.forecast(unadapted(engine, state), rows, [0.5]).cpu()
         values, mean, mean_global = adapted.quantiles[:, 0].numpy(), adapted.mean[0].numpy(), plain.mean[0].numpy()
         columns = {"ds": ds[0], "mean": mean, "median": values[0]}
         for i, level in enumerate(LEVELS):

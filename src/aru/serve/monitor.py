@@ -177,8 +177,8 @@ class Monitor:
         """Write the forecasts of the window after the origin into the rows of the context."""
         at = context.shape[1] - passed[:, None] + np.arange(self._window)
         future = self._future(now, torch.from_numpy(at))
-        adapted = self._engine.forecast(origin, future, QUANTILES)
-        plain = self._engine.forecast(unadapted(self._engine, origin), future, QUANTILES[:1])
+        adapted = self._engine.forecast(origin, future, QUANTILES).cpu()
+        plain = self._engine.forecast(unadapted(self._engine, origin), future, QUANTILES[:1]).cpu()
         forecasts = (*adapted.quantiles, *plain.quantiles, adapted.mean - plain.mean)
         for name, values in zip(FORECASTS, forecasts, strict=True):
             context[name][which[:, None], at] = values[:, : self._window].numpy()

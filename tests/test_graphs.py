@@ -1,0 +1,91 @@
+"""Recorded training steps: windows that only fill up the shape change nothing, and replays equal plain steps."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+import torch
+
+from aru import Forecaster
+from aru.models.base import Losses
+from aru.training import Training
+from tests.test_training import H, frame, prepare
+
+METHODS = ["aru", "aru-control", "aru-direct", "aru-generated", "baseline", "deepar", "deepstate", "snail"]
+LENGTHS = {"a": 40, "b": 31, "c": 26}
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a CUDA device")
+
+
+def plan(skipped: int = 0) -> torch.Tensor:
+    """Series a whole, b born late, c before its first row."""
+    return torch.tensor([[0, 1, 2], [0, 6, 0], [2, -7, -14]]) - torch.tensor([[0], [0], [H * skipped]])
+
+
+def gradients(module: Training, losses: Losses) -> list[torch.Tensor]:
+    parameters = [p for p in module.model.parameters() if p.requires_grad]
+    found = torch.autograd.grad(losses.total.sum(), parameters, allow_unused=True)
+    return [torch.zeros(()) if g is None else g for g in found]
+
+
+def module_of(method: str) -> Training:
+    """Without categories or dropout: no random numbers."""
+    module, _ = prepare(frame(LENGTHS), model=method, size=(8, 5, 4, 3), dropout=0.0)
+    return module
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("skipped", [1, 3])
+def test_skipped_windows_change_nothing(method: str, skipped: int) -> None:
+    module = module_of(method)
+    plain = module._planned(8, plan())
+    padded = module._planned(8 + skipped, plan(skipped), torch.tensor(skipped))
+    assert torch.equal(plain.values, padded.values)
+    assert plain.values.min() > 0
+    torch.testing.assert_close(plain.total, padded.total)
+    for one, other in zip(gradients(module, plain), gradients(module, padded), strict=True):
+        torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-4)
+
+
+def test_the_same_windows_would_count_if_they_were_not_skipped() -> None:
+    module = module_of("baseline")
+    padded = module._planned(9, plan(1), torch.tensor(1))
+    assert not torch.equal(module._planned(9, plan(1)).values, padded.values)
+
+
+@needs_gpu
+@pytest.mark.parametrize("method", METHODS)
+def test_a_recorded_step_equals_a_plain_one(method: str) -> None:
+    module = module_of(method).cuda()
+    module._turn_to(0)
+    for windows in (8, 5, 8, 6):  # recorded for two shapes, replayed for others
+        found = []
+        for way in ("recorded", "plain"):
+            here = module._recorded(plan(), windows) if way == "recorded" else module._planned(windows, plan().cuda())
+            slopes = [g.clone() for g in gradients(module, here)]
+            found.append((here.total.detach().clone(), here.values.clone(), slopes))
+            del here  # or the nodes of one way would stay for the other
+        recorded, plain = found
+        assert torch.equal(plain[1], recorded[1])
+        torch.testing.assert_close(plain[0], recorded[0])
+        for one, other in zip(plain[2], recorded[2], strict=True):
+            torch.testing.assert_close(one, other, atol=1e-3, rtol=1e-3)
+        with torch.no_grad():  # later replays see new weights
+            for parameter in module.model.parameters():
+                parameter.mul_(0.99)
+
+
+@needs_gpu
+def test_training_with_and_without_graphs_learns_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings: dict[str, Any] = {"h": H, "freq": 1, "input_size": 5, "futr_exog_list": ["price"], "max_steps": 60}
+    options = {"enable_progress_bar": False}
+    found = []
+    for graphs in ("0", "1"):
+        monkeypatch.setenv("ARU_CUDA_GRAPHS", graphs)
+        forecaster = Forecaster(**settings, accelerator="gpu", random_seed=1, trainer_options=options)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            forecaster.fit(frame(LENGTHS), val_size=2 * H)
+        found.append(forecaster.val_loss)
+    assert found[0] == pytest.approx(found[1], rel=0.02)
