@@ -137,7 +137,8 @@ def test_fit_options_reach_the_forecaster(tmp_path: Path) -> None:
         "--alphas", "1,0.9", "--ridge", "0.5", "--integration", "residual", "--scaler", "level",
         "--transform", "asinh", "--no-robust", "--distribution", "gaussian", "--ensemble", "2", "--max-steps", "2",
         "--learning-rate", "0.01", "--batch-size", "2", "--seed", "3", "--accelerator", "cpu", "--alias", "mine",
-        "--static", static, "--val-size", "3", "--set", "encoder=gru", "--set", "dropout=0.1",
+        "--gate", "--calibration", "online", "--static", static, "--val-size", "3",
+        "--set", "encoder=gru", "--set", "dropout=0.1",
         "--set", "learn_ridge=false", "--id-col", "shop", "--time-col", "date", "--target-col", "sold",
         "--date-format", "%d/%m/%Y", "--quiet", "--json",
     )  # fmt: skip
@@ -159,7 +160,7 @@ def test_fit_options_reach_the_forecaster(tmp_path: Path) -> None:
         stat_exog_list=["space"], lags=[4, 7], size=[4, 4, 4, 3], alphas=[1, 0.9], ridge=0.5, integration="residual",
         scaler="level", transform="asinh", robust=False, distribution="gaussian", ensemble=2, max_steps=2,
         learning_rate=0.01, batch_size=2, random_seed=3, accelerator="cpu", alias="mine", encoder="gru", dropout=0.1,
-        learn_ridge=False,
+        learn_ridge=False, gate=True, calibration="online",
     )  # fmt: skip
 
 

@@ -2,14 +2,15 @@
 
 At origin o a frozen model issues f_k for the leads k = 1 .. h. What it will have missed is regressed on what is known:
 
-    x_k = [last - f_k, level - f_k, seasonal_k - f_k, mean - f_k, fast error, slow error]
+    x_k = [last - f_k, level - f_k, seasonal_k - f_k, mean - f_k, step, turn, fast error, slow error]
     adapted_k = f_k + theta . [x_k, 1]
 
 last is the latest value, level the mean of the latest season, seasonal_k the latest value whole seasons before the
-target, mean that of all values; the errors are running means of matured residuals of the same block of leads. All are
-differences: a constant added to series and forecasts changes nothing. Blocks (1, 2-3, 4-7, 8-15, ...) share theta, the
-ARU cell's ridge solution with aged statistics. The ridge counts observations: features are divided by their root mean
-square, so that units do not matter, and cut off at five times that; of forecasts that overlap each is a part of one.
+target, mean that of all values; step and turn are how far last lies above the value before it and a season before it;
+the errors are running means of matured residuals of the same block of leads. All are differences: a constant added to
+series and forecasts changes nothing. Blocks (1, 2-3, 4-7, 8-15, ...) share theta, the ARU cell's ridge solution with
+aged statistics. The ridge counts observations: features are divided by their root mean square, so that units do not
+matter, and cut off at five times that; of forecasts that overlap each is a part of one.
 
 A value that arrives teaches lead k with the forecast issued k steps before, never earlier: forecasts wait in the state.
 Everything works on many series and models at once; a state goes in, a state comes out.
@@ -28,7 +29,7 @@ from aru.cell import ARUCell, ARUState
 from aru.gate import GateState
 from aru.state import tree_map
 
-FEATURES = 6
+FEATURES = 8
 SPEEDS = (0.5, 0.05)  # of the running means of residuals
 LIMIT = 5.0  # root mean squares at which a feature is cut off
 
@@ -97,7 +98,7 @@ class Adaptation:
         self.cell = ARUCell(FEATURES, alphas, ridge)
         self.window = season if season and season > 3 else max(h, 8)
         lead = torch.arange(1, h + 1)
-        self.block = lead.double().log2().floor().long()  # of each lead
+        self.block = gate.blocks(h)
         self.blocks = int(self.block[-1]) + 1
         back = lead if season is None else season * -(-lead // season)
         self.seasonal = lead - back  # of the value that repeats at the target, counted from the origin
@@ -203,7 +204,9 @@ class Adaptation:
         number = number[:, at] - number[:, at - self.window]
         level = (total[:, at] - total[:, at - self.window]) / number
         values = torch.stack([y[:, at], level, y[:, at + self.seasonal], mean], -1)  # (series, lead, .)
-        x = torch.cat([values.unsqueeze(1) - frozen.unsqueeze(-1), errors], -1)
+        changes = y[:, at, None] - torch.stack([y[:, at - 1], y[:, at - self.window]], -1)
+        changes = changes.unsqueeze(1).expand(*frozen.shape, 2)
+        x = torch.cat([values.unsqueeze(1) - frozen.unsqueeze(-1), changes, errors], -1)
         return torch.nan_to_num(x, nan=0.0)
 
     def _learn(self, models: Models, x: Tensor, residual: Tensor, weight: Tensor) -> Models:

@@ -85,7 +85,7 @@ class Adapter:
         freq: str | int | None = "auto",
         season_length: int | None = None,
         models: Sequence[str] | None = None,
-        alphas: Sequence[float] = (0.9995, 0.998),
+        alphas: Sequence[float] = (0.9999, 0.999, 0.99),
         ridge: float = 30.0,
         gate: bool = False,
         calibration: Calibration | None = None,

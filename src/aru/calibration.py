@@ -55,7 +55,7 @@ def move(state: CalibrationState, share: Tensor, ends: Tensor) -> Tensor:
 
 def update(state: CalibrationState, share: Tensor, given: Tensor, issued: Tensor, y: Tensor) -> CalibrationState:
     """Take in the truth of (*, 2, lead) intervals, as the model gave them and as they were issued; NaN for none."""
-    out = torch.tensor([[-1.0], [1.0]], dtype=torch.float64)
+    out = torch.tensor([[-1.0], [1.0]], dtype=torch.float64, device=given.device)
     score, missed = out * (y - given), (out * (y - issued) > 0).double()
     known = ~(score.isnan() | issued.isnan())
     weight = (1 / (state.count + 1)).clamp(min=MEMORY)

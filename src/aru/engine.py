@@ -21,7 +21,8 @@ from aru.errors import ConfigError
 from aru.models.base import Model
 from aru.schema import Rows, Schema, Static
 from aru.settings import Settings
-from aru.state import SeriesState, put, take, tree_map
+from aru.state import SeriesState, concat, put, take, tree_map
+from aru.tracking import Made, Tracking
 from aru.windows import Block
 
 SERIES_AT_ONCE = {"cpu": 2**14, "cuda": 2**18}  # in one network pass, which bounds memory
@@ -65,12 +66,18 @@ class Engine:
         self.device = device
         self.models = [model.to(device).eval() for model in models]
         self.at_once = SERIES_AT_ONCE[device.type]
-        self.max_gap = schema.history + settings.window_stride  # a longer gap cannot be told from this one
+        self.max_gap = schema.history + settings.longest_window  # a longer gap cannot be told from this one
+        tracking = Tracking(
+            settings.h, settings.gate, settings.calibration is not None, schema.integer, schema.nonnegative
+        )
+        self._tracking = tracking if tracking.gated or tracking.calibrated else None
 
     @functools.cached_property
     def fingerprint(self) -> str:
         """Hash of weights, settings and schema. States belong to the model that computed them and to no other."""
+        off = {"gate": False, "calibration": None}  # as they were before there were such settings
         settings = {k: v for k, v in self.settings.to_json().items() if k not in ("accelerator", "alias")}
+        settings = {k: v for k, v in settings.items() if not (k in off and v == off[k])}
         digest = hashlib.sha256(json.dumps([settings, self.schema.to_json()], sort_keys=True).encode())
         for model in self.models:
             for name, value in model.state_dict().items():
@@ -83,7 +90,7 @@ class Engine:
         schema, device = self.schema, self.device
         calendar = len(schema.calendar)
         zeros = functools.partial(torch.zeros, device=device)
-        return SeriesState(
+        state = SeriesState(
             last=zeros(n, dtype=torch.int64),
             steps=zeros(n, dtype=torch.int64) - 1,
             total=zeros(n, dtype=torch.float64),
@@ -99,6 +106,7 @@ class Engine:
             static_cat=static.categories.to(device=device, dtype=torch.int32),
             members=tuple(model.init_state(n) for model in self.models),
         )
+        return state if self._tracking is None else self._tracking.begin(state)
 
     @torch.no_grad()
     def advance(self, state: SeriesState, data: Ragged, adapt: bool = True) -> SeriesState:
@@ -136,21 +144,41 @@ class Engine:
         )
 
     def _forecast_part(self, state: SeriesState, future: Rows, quantiles: Sequence[float]) -> Forecast:
-        block = self._block(state, future)
+        tracking = self._tracking
+        made, failed = self._make(state, future, [*quantiles, *(() if tracking is None else tracking.quantiles)])
+        if tracking is None:
+            mean, quantile = made.mean[0], made.quantiles[0]
+        else:
+            mean, quantile = tracking.issue(state.track, made, quantiles)
+        if self.schema.integer:
+            quantile = quantile.round()  # y = round(.): quantiles map exactly through it
+        failed = failed | ~mean.isfinite().all(1)
+        return Forecast(mean, quantile, failed)
+
+    def _experts(self, state: SeriesState, future: Rows, quantiles: Sequence[float]) -> Made:
+        return self._make(state, future, quantiles)[0]
+
+    def _make(self, state: SeriesState, future: Rows, quantiles: Sequence[float]) -> tuple[Made, Tensor]:
+        """What the models forecast, before any gate and calibration, and which local solves failed."""
+        block, members, n = self._block(state, future), state.members, len(state.last)
+        experts = 2 if self._tracking is not None and self._tracking.gated else 1
+        if experts == 2:  # beside each series one of which nothing was learned
+            block = concat([block, block])
+            members = tuple(concat([model.init_state(n), m]) for model, m in zip(self.models, members, strict=True))
         means, values, failures = [], [], []
-        for model, member in zip(self.models, state.members, strict=True):
+        for model, member in zip(self.models, members, strict=True):
             out = model.forecast(member, block)
             means.append(out.forecast.mean())
             values.append(torch.stack([out.forecast.quantile(q) for q in quantiles]))
-            failures.append(out.failed)
+            failures.append(out.failed[-n:])
         # An ensemble's quantiles are the averages of its members' quantiles.
         mean, quantile = torch.stack(means).mean(0), torch.stack(values).mean(0)
-        if self.schema.integer:
-            quantile = quantile.round()  # y = round(.): quantiles map exactly through it
-        failed = torch.stack(failures).any(0) | ~mean.isfinite().all(1)
-        return Forecast(mean, quantile, failed)
+        made = Made(mean.unflatten(0, (experts, n)), quantile.unflatten(1, (experts, n)).movedim(1, 0))
+        return made, torch.stack(failures).any(0)
 
     def _advance_group(self, state: SeriesState, data: Ragged, index: Tensor, adapt: bool) -> SeriesState:
+        if self._tracking is not None and adapt:
+            return self._advance_tracked(self._tracking, state, data, index)
         lengths = data.lengths[index]
         chunk = self.settings.window_stride * max(1, min(64, WINDOWS_AT_ONCE // len(index)))
         for lo in range(0, int(lengths.max()), chunk):
@@ -162,6 +190,20 @@ class Engine:
                 state = put(state, live, new)
             else:
                 state = self._step(state, rows, steps, adapt)
+        return state
+
+    def _advance_tracked(self, tracking: Tracking, state: SeriesState, data: Ragged, index: Tensor) -> SeriesState:
+        """Window by window, since the forecast of each one is compared with its truth before the next is made."""
+        lengths, done = data.lengths[index], torch.zeros_like(data.lengths[index])
+        while bool((done < lengths).any()):
+            steps = torch.minimum(lengths - done, tracking.left(state))
+            live = steps.nonzero().squeeze(-1)
+            rows = _gather(data.rows, (data.starts[index] + done)[live], steps[live])
+            here = state if len(live) == len(steps) else take(state, live)
+            new = self._step(here, rows, steps[live], adapt=True)
+            new = tracking.follow(new, rows, steps[live], self._experts)
+            state = new if len(live) == len(steps) else put(state, live, new)
+            done = done + steps
         return state
 
     def _step(self, state: SeriesState, rows: Rows, steps: Tensor, adapt: bool) -> SeriesState:
@@ -177,6 +219,8 @@ class Engine:
         seen = rows.observed & (torch.arange(n, device=steps.device) < steps[:, None])
         at = None if bool((steps == n).all()) else steps  # a series may have fewer rows than others
         ds = _latest(state.ds, rows.ds, at)
+        if self._tracking is not None and not adapt:
+            state = self._tracking.forget(state)
         return SeriesState(
             last=ds[:, -1],
             steps=state.steps + steps,
@@ -192,6 +236,7 @@ class Engine:
             static=state.static,
             static_cat=state.static_cat,
             members=members,
+            track=state.track,
         )
 
     def _block(self, state: SeriesState, rows: Rows) -> Block:
@@ -227,6 +272,8 @@ class Engine:
         members = state.members
         if adapt:
             members = tuple(m.age(s, steps) for m, s in zip(self.models, members, strict=True))
+        if self._tracking is not None:
+            state = self._tracking.jump(state, steps, self._experts) if adapt else self._tracking.forget(state)
         return state._replace(steps=state.steps + steps, members=members)
 
 

@@ -46,6 +46,7 @@ from aru.predictions import future_style, predict_next, predict_rows, warn_faile
 from aru.records import Record
 from aru.schema import Schema, choose_lags, context_length
 from aru.settings import (
+    Calibration,
     CellInput,
     DistributionName,
     Integration,
@@ -91,6 +92,9 @@ class Forecaster:
         series_id: Embed the series' identity.
         ensemble: Number of seeds whose forecasts are averaged.
         finetune_steps: Gradient steps on a series' own output layer at each of its observations (baseline only).
+        gate: Mix the adapted forecast with that of an empty local state, per series and block of leads, so that
+            adaptation is never much worse than doing without; it learns at every h-th row.
+        calibration: "online" moves the ends of intervals per series and lead so that their coverage stays nominal.
         dropout: Dropout in the decoder and between layers of the encoder.
         loss: "nll", or "mse" for the mean (the spread then learns beside it).
         global_loss: Weight of the second loss on the global head, where there is one.
@@ -142,6 +146,8 @@ class Forecaster:
         series_id: bool = False,
         ensemble: int = 1,
         finetune_steps: int = 0,
+        gate: bool = False,
+        calibration: Calibration | None = None,
         dropout: float = 0.0,
         loss: Loss = "nll",
         global_loss: float = 0.3,
@@ -356,7 +362,7 @@ class Forecaster:
         """Rows of a frame. Of a gap, as many steps are kept as a forecast sees, and the last `in_sight` besides."""
         settings = self.settings
         longest = context_length(settings, self._freq) + max(choose_lags(settings, self._freq), default=0)
-        panel = read_panel(df, self._freq, self._columns, max_gap=longest + settings.window_stride + in_sight)
+        panel = read_panel(df, self._freq, self._columns, max_gap=longest + settings.longest_window + in_sight)
         return begin_with_values(panel, np.ones(len(panel.ids), bool), "df")
 
     def _require_fit(self) -> Engine:

@@ -27,6 +27,11 @@ class GateState(NamedTuple):
     largest: Tensor  # max |r|
 
 
+def blocks(h: int) -> Tensor:
+    """(lead,) the block of each lead: 1, 2-3, 4-7, 8-15, ... share a gate."""
+    return torch.arange(1, h + 1).double().log2().floor().long()
+
+
 def new_gate(*shape: int) -> GateState:
     """Gates that have had no feedback: all experts weigh the same."""
     return GateState(*(torch.zeros(shape, dtype=torch.float64) for _ in GateState._fields))

@@ -96,6 +96,8 @@ class Settings:
     series_id: bool = False
     ensemble: int = 1
     finetune_steps: int = 0
+    gate: bool = False
+    calibration: Calibration | None = None
     dropout: float = 0.0
     loss: Loss = "nll"
     global_loss: float = 0.3
@@ -178,6 +180,7 @@ class Settings:
             ("encoder", self.encoder, ("lstm", "gru", "sru", "fru")),
             ("schedule", self.schedule, ("one-cycle", "constant")),
             ("loss", self.loss, ("nll", "mse")),
+            ("calibration", self.calibration, (None, "online")),
             ("accelerator", self.accelerator, ("auto", "cpu", "gpu", "cuda")),
         ):
             if value not in allowed:
@@ -258,6 +261,11 @@ class Settings:
         return self.stride or self.h
 
     @property
+    def longest_window(self) -> int:
+        """Steps that the windows of a series last, those that a gate or calibration compares included."""
+        return self.h if self.gate or self.calibration else self.window_stride
+
+    @property
     def name(self) -> str:
         """Name of the forecast columns."""
         return self.alias or self.model
@@ -277,7 +285,7 @@ class AdapterSettings:
     freq: str | int | None = "auto"
     season_length: int | None = None
     models: Sequence[str] | None = None
-    alphas: Sequence[float] = (0.9995, 0.998)
+    alphas: Sequence[float] = (0.9999, 0.999, 0.99)
     ridge: float = 30.0
     gate: bool = False
     calibration: Calibration | None = None

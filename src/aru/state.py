@@ -31,6 +31,7 @@ class SeriesState(NamedTuple):
     static: Tensor  # (series, .) float32
     static_cat: Tensor
     members: tuple[Any, ...]  # one NamedTuple of tensors per model
+    track: Any = ()  # what became of earlier forecasts, with a gate or with calibration (aru.tracking)
 
 
 def tree_map(function: Callable[..., Tensor], first: Tree, *rest: Tree) -> Tree:

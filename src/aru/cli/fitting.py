@@ -153,6 +153,26 @@ def fit(
             Settings.distribution,
         ),
     ] = None,
+    gate: Annotated[
+        bool | None,
+        _option(
+            "--gate/--no-gate",
+            None,
+            MODEL,
+            "Mix adapted and unadapted forecasts of a series by how they fared, so that adaptation never costs much.",
+            "on" if Settings.gate else "off",
+        ),
+    ] = None,
+    calibration: Annotated[
+        str | None,
+        _option(
+            "--calibration",
+            "NAME",
+            MODEL,
+            "none, or online: intervals of each series move so that their coverage stays nominal.",
+            "none",
+        ),
+    ] = None,
     alias: Annotated[
         str | None,
         _option("--alias", "NAME", MODEL, "Name of the forecast columns.", "the name of the method"),
@@ -256,6 +276,8 @@ def fit(
             "transform": None if transform == "none" else transform,
             "robust": robust,
             "distribution": distribution,
+            "gate": gate,
+            "calibration": None if calibration == "none" else calibration,
             "alias": alias,
             "max_steps": max_steps,
             "learning_rate": learning_rate,

@@ -78,6 +78,14 @@ def resolve(settings: Settings) -> Settings:
         if value not in allowed:
             choice = " or ".join(map(repr, allowed))
             raise ConfigError(f"model={settings.model!r} does not work with {name}={value!r}: use {choice}.")
+    if settings.gate and not (model.adapts or settings.finetune_steps):
+        raise ConfigError(f"model={settings.model!r} does not adapt, so that gate=True has nothing to mix: use 'aru'.")
+    joined = {settings.integration, *(settings.search or {}).get("integration", ())}
+    if settings.gate and model is ARU and "direct" in joined:
+        raise ConfigError(
+            "integration='direct' forecasts nothing from an empty local state, so that gate=True has nothing to fall "
+            "back on: use 'residual'."
+        )
     return settings
 
 

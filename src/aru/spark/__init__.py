@@ -3,6 +3,8 @@
     forecast_stream   observations in, forecasts out, states in Spark's state store
     forecast_batch    a history to forecasts and states
     backtest_batch    rolling forecasts of a history
+    adapt_stream      observations and forecasts of another model in, adapted forecasts out
+    adapt_batch       a history of such forecasts, adapted
     read_checkpoint, read_export, write_export   states between Spark and `Stream`
 
 Series are grouped into shards by a hash of their id. A shard is updated by the same code as a `Stream`.
@@ -10,12 +12,15 @@ Series are grouped into shards by a hash of their id. A shard is updated by the 
 
 from __future__ import annotations
 
+from aru.spark.adapting import adapt_batch, adapt_stream
 from aru.spark.batch import Batch, backtest_batch, forecast_batch
 from aru.spark.states import read_checkpoint, read_export, write_export
 from aru.spark.streaming import forecast_stream
 
 __all__ = [
     "Batch",
+    "adapt_batch",
+    "adapt_stream",
     "backtest_batch",
     "forecast_batch",
     "forecast_stream",

@@ -35,7 +35,14 @@ class Asked(NamedTuple):
 
 def faulty(rows: pd.DataFrame, reasons: Any) -> Part:
     """Rows that were found faulty before they reached any series."""
-    return LEFT_OUT, {**{name: rows[name].to_numpy() for name in ("unique_id", "ds", "y")}, "reason": reasons}
+    ids = rows["unique_id"]
+    ids = ids.astype(object).where(ids.notna(), None)  # names that are all missing come as numbers
+    return LEFT_OUT, {
+        "unique_id": ids.to_numpy(),
+        "ds": rows["ds"].to_numpy(),
+        "y": rows["y"].to_numpy(),
+        "reason": reasons,
+    }
 
 
 def take_in(stream: Stream, rows: pd.DataFrame, futr: pd.DataFrame | None, asked: Asked) -> Iterator[Part]:

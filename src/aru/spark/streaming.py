@@ -86,19 +86,35 @@ def forecast_stream(
     )
 
 
-class _Shards(StatefulProcessor):
+class Sharded(StatefulProcessor):
     """One record per series in a map of its shard: what does not change is not written."""
 
-    def __init__(
-        self, name: str, asked: Asked, shards: int, columns: Sequence[str], id_type: str, futr_columns: Sequence[str]
-    ) -> None:
-        self._name, self._asked, self._shards, self._id_type = name, asked, shards, id_type
-        self._columns, self._futr_columns = list(columns), futr_columns
+    def __init__(self, shards: int, columns: Sequence[str], id_type: str) -> None:
+        self._shards, self._columns, self._id_type = shards, list(columns), id_type
 
     def init(self, handle: Any) -> None:
         """Declare the state of a shard."""
         self._records = handle.getMapState(states.SERIES, f"unique_id {self._id_type}", "record binary")
         self._about = handle.getValueState(states.ABOUT, "description string, shards int")
+
+    def close(self) -> None:
+        """There is nothing to let go of."""
+
+    def _attached(self) -> StateStore:
+        """The states of the shard at hand, as a store."""
+        store = _store()
+        store.attach(self._records, self._about, self._shards)
+        return store
+
+
+class _Shards(Sharded):
+    """A model's series."""
+
+    def __init__(
+        self, name: str, asked: Asked, shards: int, columns: Sequence[str], id_type: str, futr_columns: Sequence[str]
+    ) -> None:
+        super().__init__(shards, columns, id_type)
+        self._name, self._asked, self._futr_columns = name, asked, futr_columns
 
     def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[pd.DataFrame]:
         """Take in what a batch has for a shard."""
@@ -115,12 +131,8 @@ class _Shards(StatefulProcessor):
         with self._stream()._store.writing() as change:
             change.put(initialState["unique_id"].tolist(), initialState["record"].tolist())
 
-    def close(self) -> None:
-        """There is nothing to let go of."""
-
     def _stream(self) -> Stream:
-        store = _store()
-        store.attach(self._records, self._about, self._shards)
+        store = self._attached()
         stream = _open(self._name, self._asked.correctable)
         with store.reading() as view:
             about = view.about()

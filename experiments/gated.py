@@ -1,0 +1,108 @@
+"""What the gate and the calibration of a forecaster change: backtests of one trained model with them on and off.
+
+    python -m experiments.gated m4_hourly --steps 600
+
+The first 60 % of every series train the model. The last 30 % are scored, in windows that follow each other; states
+begin empty and replay all rows. "frozen" is the same network with empty local statistics throughout. One row a variant.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import csv
+import dataclasses
+import datetime
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from experiments.frozen import TASKS, TRAIN, VALIDATION, Task
+from experiments.provenance import commit, hardware
+
+HORIZONS = {"etth1": 24, "exchange_rate": 24, "m4_hourly": 24, "gefcom2012": 24, "rossmann": 16, "walmart": 8}
+VARIANTS: dict[str, dict[str, Any]] = {
+    "frozen": {},
+    "adapted": {},
+    "gate": {"gate": True},
+    "calibration": {"calibration": "online"},
+    "gate and calibration": {"gate": True, "calibration": "online"},
+}
+
+
+def train(task: Task, h: int, arguments: argparse.Namespace) -> Any:
+    """A forecaster that has seen the first rows of every series."""
+    from aru import Forecaster
+
+    place = task.df.groupby("unique_id").cumcount()
+    size = task.df.groupby("unique_id").y.transform("size")
+    settings: dict[str, Any] = {"max_steps": arguments.steps, "random_seed": arguments.seed, "accelerator": "cpu"}
+    settings |= {"futr_exog_list": task.covariates, "trainer_options": {"enable_progress_bar": False}}
+    return Forecaster(h, task.freq, **settings).fit(task.df[place < (TRAIN * size).astype(int)])
+
+
+def backtest(model: Any, task: Task, h: int, variant: str) -> pd.DataFrame:
+    """Windows over the last rows, from empty states."""
+    from aru.engine import Engine
+    from aru.state import SeriesState
+
+    engine = model._require_fit()
+    other = copy.copy(model)
+    other.settings = dataclasses.replace(model.settings, **VARIANTS[variant])
+    other._engine = Engine(other.settings, engine.schema, engine.models, engine.device)
+    if variant == "frozen":
+        advance = other._engine.advance
+
+        def never(state: SeriesState, data: Any, adapt: bool = True) -> SeriesState:
+            return advance(state, data, adapt=False)
+
+        other._engine.advance = never
+    size = task.df.groupby("unique_id").size()
+    windows = int((size.min() * (1 - TRAIN - VALIDATION) - 1) // h)
+    found: pd.DataFrame = other.cross_validation(task.df, n_windows=windows, step_size=h, level=[80, 90])
+    return found.dropna(subset="y")
+
+
+def main() -> None:
+    """One dataset."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("dataset", choices=HORIZONS)
+    parser.add_argument("--steps", type=int, default=600)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=Path("experiments/results/gated.csv"))
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore")
+    task, h = TASKS[arguments.dataset](), HORIZONS[arguments.dataset]
+    model = train(task, h, arguments)
+    frozen = None
+    for variant in VARIANTS:
+        out = backtest(model, task, h, variant)
+        by = (out["aru"] - out["y"]).pow(2).groupby(out["unique_id"]).mean()
+        frozen = by if frozen is None else frozen
+        ratio = (by / frozen)[frozen > 0]
+        inside = {q: ((out[f"aru-lo-{q}"] <= out.y) & (out.y <= out[f"aru-hi-{q}"])).mean() for q in (80, 90)}
+        row = {
+            "dataset": arguments.dataset, "h": h, "steps": arguments.steps, "seed": arguments.seed, "variant": variant,
+            "series": len(by), "rows": len(out),
+            "nd": f"{(out['aru-median'] - out.y).abs().sum() / out.y.abs().sum():.5f}",
+            "mse": f"{((out['aru'] - out.y) ** 2).mean():.6g}", "mean_gain": f"{1 - np.exp(np.log(ratio).mean()):.4f}",
+            "worst_series": f"{ratio.max() - 1:.4f}", "hurt": f"{(ratio > 1.01).mean():.4f}",
+            "coverage80": f"{inside[80]:.4f}", "coverage90": f"{inside[90]:.4f}",
+            "commit": commit(), "hardware": hardware(), "date": datetime.date.today().isoformat(),
+            "command": f"python -m experiments.gated {' '.join(sys.argv[1:])}",
+        }  # fmt: skip
+        print(row, flush=True)
+        new = not arguments.out.exists()
+        with arguments.out.open("a", newline="") as file:
+            writer = csv.DictWriter(file, list(row))
+            if new:
+                writer.writeheader()
+            writer.writerow(row)
+
+
+if __name__ == "__main__":
+    main()
