@@ -11,18 +11,21 @@ import hashlib
 import itertools
 import json
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from aru.errors import ConfigError
-from aru.models.base import Model
+from aru.models.base import Model, Output
 from aru.schema import Rows, Schema, Static
 from aru.settings import Settings
 from aru.state import SeriesState, put, take, tree_map
 from aru.windows import Block
+
+if TYPE_CHECKING:
+    from aru.models.compiled import CompiledModel
 
 SERIES_AT_ONCE = 2**14  # in one network pass, which bounds memory
 WINDOWS_AT_ONCE = 2**14  # of all series together, when history is replayed
@@ -63,6 +66,16 @@ class Engine:
         self.max_gap = schema.history + settings.window_stride  # a longer gap cannot be told from this one
 
     @functools.cached_property
+    def compiled(self) -> list[CompiledModel] | None:
+        """The models as the kernels of the CPU compute them; None where at least one of them needs torch."""
+        if self.device.type != "cpu":
+            return None
+        from aru.models.compiled import compile_model  # brings Numba, which takes a moment to load
+
+        found = [model for model in map(compile_model, self.models) if model is not None]
+        return found if len(found) == len(self.models) else None
+
+    @functools.cached_property
     def fingerprint(self) -> str:
         """Hash of weights, settings and schema. States belong to the model that computed them and to no other."""
         settings = {k: v for k, v in self.settings.to_json().items() if k not in ("accelerator", "alias")}
@@ -101,6 +114,8 @@ class Engine:
 
         With `adapt` false only contexts move on; what the models learned about a series is left alone.
         """
+        if self.compiled is not None:
+            return self._advance_compiled(self.compiled, state, data, adapt)
         data = Ragged(Rows._make(v.to(self.device) for v in data.rows), *(v.to(self.device) for v in data[1:]))
         for part in _segments(data):
             jump = torch.where(part.lengths > 0, _first(part), 0)
@@ -131,10 +146,8 @@ class Engine:
         )
 
     def _forecast_part(self, state: SeriesState, future: Rows, quantiles: Sequence[float]) -> Forecast:
-        block = self._block(state, future)
         means, values, failures = [], [], []
-        for model, member in zip(self.models, state.members, strict=True):
-            out = model.forecast(member, block)
+        for out in self._outputs(state, future):
             means.append(out.forecast.mean())
             values.append(torch.stack([out.forecast.quantile(q) for q in quantiles]))
             failures.append(out.failed)
@@ -144,6 +157,29 @@ class Engine:
             quantile = quantile.round()  # y = round(.): quantiles map exactly through it
         failed = torch.stack(failures).any(0) | ~mean.isfinite().all(1)
         return Forecast(mean.cpu(), quantile.cpu(), failed.cpu())
+
+    def _outputs(self, state: SeriesState, future: Rows) -> list[Output]:
+        """The forecast of each model."""
+        if self.compiled is None:
+            block = self._block(state, future)
+            return [model.forecast(member, block) for model, member in zip(self.models, state.members, strict=True)]
+        from aru.models.compiled import new_rows
+
+        n, h = future.y.shape
+        flat = Rows._make(v.flatten(0, 1) for v in future)
+        new = new_rows(flat, torch.arange(0, n * h, h), torch.full((n,), h), torch.zeros(0, dtype=torch.int64))
+        members = zip(self.compiled, state.members, strict=True)
+        return [model.forecast(state, member, new, h) for model, member in members]
+
+    def _advance_compiled(
+        self, models: Sequence[CompiledModel], state: SeriesState, data: Ragged, adapt: bool
+    ) -> SeriesState:
+        from aru.models.compiled import move_on, new_rows
+
+        new, members = new_rows(*data), state.members
+        if adapt:
+            members = tuple(model.learn(state, m, new) for model, m in zip(models, members, strict=True))
+        return move_on(state, data.rows, new, members)
 
     def _advance_group(self, state: SeriesState, data: Ragged, index: Tensor, adapt: bool) -> SeriesState:
         lengths = data.lengths[index]
