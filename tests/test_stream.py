@@ -152,13 +152,13 @@ def test_batches_in_any_cut_and_order_give_the_same(trained: Forecaster) -> None
 
 
 def test_a_batch_is_one_network_pass_and_one_write(trained: Forecaster, monkeypatch: pytest.MonkeyPatch) -> None:
-    passes, step = [], Engine._step
+    passes, advance = [], Engine.advance
 
     def counted(self: Engine, state: Any, *rest: Any) -> Any:
         passes.append(len(state.last))
-        return step(self, state, *rest)
+        return advance(self, state, *rest)
 
-    monkeypatch.setattr(Engine, "_step", counted)
+    monkeypatch.setattr(Engine, "advance", counted)
     stream = Stream(trained)
     stream.update(pd.concat([rows(f"s{i}", [20]) for i in range(300)]))
     assert passes == [300]

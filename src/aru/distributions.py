@@ -10,7 +10,7 @@ from __future__ import annotations
 import abc
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -68,8 +68,7 @@ class Gaussian(Distribution):
 
     def quantile(self, params: Params, q: float | Tensor, scale: Tensor) -> Tensor:
         """mu + sigma Phi^-1(q)."""
-        z: Tensor = torch.special.ndtri(torch.as_tensor(q, dtype=torch.float64))
-        return params.mu + params.sigma * z.to(params.mu)
+        return params.mu + params.sigma * _standard(torch.special.ndtri, q, params.mu)
 
 
 class StudentT(Distribution):
@@ -82,7 +81,7 @@ class StudentT(Distribution):
 
     def quantile(self, params: Params, q: float | Tensor, scale: Tensor) -> Tensor:
         """Closed form for four degrees of freedom (Shaw, 2006)."""
-        return params.mu + params.sigma * student_quantile(torch.as_tensor(q, dtype=torch.float64)).to(params.mu)
+        return params.mu + params.sigma * _standard(student_quantile, q, params.mu)
 
 
 class NegativeBinomial(Distribution):
@@ -122,6 +121,16 @@ class NegativeBinomial(Distribution):
 DISTRIBUTIONS: Mapping[str, Distribution] = MappingProxyType(
     {"gaussian": Gaussian(), "student-t": StudentT(), "negative-binomial": NegativeBinomial()}
 )
+
+
+def _standard(quantile: Callable[[Tensor], Tensor], q: float | Tensor, like: Tensor) -> float | Tensor:
+    """Quantiles of a standard distribution, in the type of `like`."""
+    return quantile(q.double()).to(like) if isinstance(q, Tensor) else _standard_number(quantile, q)
+
+
+@functools.cache
+def _standard_number(quantile: Callable[[Tensor], Tensor], q: float) -> float:
+    return float(quantile(torch.tensor(q, dtype=torch.float64)))
 
 
 def student_quantile(q: Tensor) -> Tensor:

@@ -132,44 +132,39 @@ class Engine:
     @torch.no_grad()
     def forecast(self, state: SeriesState, future: Rows, quantiles: Sequence[float]) -> Forecast:
         """Forecast the next h steps of every series; `future` holds h rows for each, one series after the other."""
+        if self.compiled is not None:
+            return self._combine(self._outputs(self.compiled, state, future), quantiles)
         n, h = len(state.last), self.settings.h
         future = Rows._make(v.to(self.device).unflatten(0, (n, h)) for v in future)
         parts = []
         for lo in range(0, max(n, 1), SERIES_AT_ONCE):
             part = slice(lo, lo + SERIES_AT_ONCE)
             here = tree_map(lambda v, part=part: v[part], state)
-            parts.append(self._forecast_part(here, Rows._make(v[part] for v in future), quantiles))
+            block = self._block(here, Rows._make(v[part] for v in future))
+            outputs = [model.forecast(member, block) for model, member in zip(self.models, here.members, strict=True)]
+            parts.append(self._combine(outputs, quantiles))
         return Forecast(
             torch.cat([p.mean for p in parts]),
             torch.cat([p.quantiles for p in parts], 1),
             torch.cat([p.failed for p in parts]),
         )
 
-    def _forecast_part(self, state: SeriesState, future: Rows, quantiles: Sequence[float]) -> Forecast:
-        means, values, failures = [], [], []
-        for out in self._outputs(state, future):
-            means.append(out.forecast.mean())
-            values.append(torch.stack([out.forecast.quantile(q) for q in quantiles]))
-            failures.append(out.failed)
-        # An ensemble's quantiles are the averages of its members' quantiles.
-        mean, quantile = torch.stack(means).mean(0), torch.stack(values).mean(0)
+    def _combine(self, outputs: Sequence[Output], quantiles: Sequence[float]) -> Forecast:
+        """An ensemble's quantiles are the averages of its members' quantiles."""
+        mean = torch.stack([out.forecast.mean() for out in outputs]).mean(0)
+        values = [torch.stack([out.forecast.quantile(q) for q in quantiles]) for out in outputs]
+        quantile = torch.stack(values).mean(0)
         if self.schema.integer:
             quantile = quantile.round()  # y = round(.): quantiles map exactly through it
-        failed = torch.stack(failures).any(0) | ~mean.isfinite().all(1)
+        failed = torch.stack([out.failed for out in outputs]).any(0) | ~mean.isfinite().all(1)
         return Forecast(mean.cpu(), quantile.cpu(), failed.cpu())
 
-    def _outputs(self, state: SeriesState, future: Rows) -> list[Output]:
-        """The forecast of each model."""
-        if self.compiled is None:
-            block = self._block(state, future)
-            return [model.forecast(member, block) for model, member in zip(self.models, state.members, strict=True)]
+    def _outputs(self, models: Sequence[CompiledModel], state: SeriesState, future: Rows) -> list[Output]:
         from aru.models.compiled import new_rows
 
-        n, h = future.y.shape
-        flat = Rows._make(v.flatten(0, 1) for v in future)
-        new = new_rows(flat, torch.arange(0, n * h, h), torch.full((n,), h), torch.zeros(0, dtype=torch.int64))
-        members = zip(self.compiled, state.members, strict=True)
-        return [model.forecast(state, member, new, h) for model, member in members]
+        n, h = len(state.last), self.settings.h
+        new = new_rows(future, torch.arange(0, n * h, h), torch.full((n,), h), torch.zeros(0, dtype=torch.int64))
+        return [model.forecast(state, member, new, h) for model, member in zip(models, state.members, strict=True)]
 
     def _advance_compiled(
         self, models: Sequence[CompiledModel], state: SeriesState, data: Ragged, adapt: bool

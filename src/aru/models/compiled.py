@@ -6,7 +6,6 @@ over each series (`aru.kernels.network`); every other model computes with torch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +16,7 @@ from aru.cell import ARUState
 from aru.distributions import MIN_SIGMA, SMALL_COUNT, STUDENT_DF, NegativeBinomial
 from aru.encoders import Embeddings, Gated
 from aru.kernels import network as kernel
+from aru.kernels.lanes import LANES
 from aru.models.adapting import AdaptingState
 from aru.models.aru import ARU, Fitted
 from aru.models.base import Model, Output
@@ -27,6 +27,7 @@ from aru.schema import Rows
 from aru.state import SeriesState
 
 Array = Any
+FLOATS = kernel.Weights._fields[: kernel.Weights._fields.index("alphas")]
 INTEGRATIONS = {"paper": kernel.PAPER, "skip": kernel.SKIP, "residual": kernel.RESIDUAL, "direct": kernel.DIRECT}
 
 
@@ -34,22 +35,21 @@ class CompiledModel(NamedTuple):
     """A model's weights, frozen, and what turns the kernels' numbers into its forecasts."""
 
     model: Model
-    shape: kernel.Shape
-    weights: kernel.Weights
+    network: kernel.Network
 
     def learn(self, state: SeriesState, member: Any, new: kernel.New) -> Any:
         """The model's part of the state after new rows of each series: `Model.update` and `Model.age` in one."""
         if not self.model.adapts:
             return member
         assert isinstance(member, AdaptingState)
-        after = kernel.learn(self.shape, self.weights, context(state), new, _learned(member), state.steps.numpy())
+        after = kernel.learn(self.network, context(state), new, _learned(member), state.steps.numpy())
         *stats, theta, now, g, scale = map(torch.from_numpy, after)
         return AdaptingState(Fitted(ARUState(*stats), theta, now), g, scale, member.carry)
 
     def forecast(self, state: SeriesState, member: Any, new: kernel.New, h: int) -> Output:
         """What `Model.forecast` gives."""
         learned = _learned(member) if self.model.adapts else NOTHING
-        mu, raw, scale, failed = kernel.forecast(self.shape, self.weights, context(state), new, learned, h)
+        mu, raw, scale, failed = kernel.forecast(self.network, context(state), new, learned, h)
         params = self.model.family.params(torch.from_numpy(mu).unsqueeze(1), torch.from_numpy(raw).unsqueeze(1))
         return Output(self.model.predictive(params, torch.from_numpy(scale).unsqueeze(1)), torch.from_numpy(failed))
 
@@ -57,7 +57,8 @@ class CompiledModel(NamedTuple):
 def context(state: SeriesState) -> kernel.Context:
     """The state's arrays."""
     s = state
-    parts = s.y, s.observed, s.futr, s.futr_cat, s.hist, s.hist_cat, s.static, s.static_cat, s.total, s.count
+    futr, futr_cat, hist, hist_cat = (v.flatten(0, 1) for v in (s.futr, s.futr_cat, s.hist, s.hist_cat))
+    parts = s.y, s.observed, futr, futr_cat, hist, hist_cat, s.static, s.static_cat, s.total, s.count
     return kernel.Context._make(v.numpy() for v in parts)
 
 
@@ -104,26 +105,45 @@ def compile_model(model: Model) -> CompiledModel | None:
     if isinstance(model, ARU) and model.cell_input != "h":
         return None
     with torch.no_grad():
-        own = _joint(model) if isinstance(model, ARU) else _baseline(model)
-        return CompiledModel(model, _shape(model), kernel.Weights(**_network(net), **own))
+        network = kernel.Network(_shape(model, net), _weights({**_network(net), **_own(model), **_plan(model, net)}))
+        return CompiledModel(model, network)
 
 
-def _shape(model: Model) -> kernel.Shape:
-    net = model.network
-    scaling = net.scaling
+def _weights(parts: dict[str, Array]) -> kernel.Weights:
+    """Floats have 32 bits, but for the cell's own; parts that a network lacks are empty."""
+    width = LANES
+    empty = {name: np.zeros(0) if name.endswith("_b") or name == "mix" else np.zeros((0, width)) for name in FLOATS}
+    single = {name: np.ascontiguousarray(parts.get(name, empty[name]), np.float32) for name in FLOATS}
+    return kernel.Weights(**{**parts, **single})
+
+
+def _plan(model: ARU | Baseline, net: Network) -> dict[str, Array]:
+    """What is no float32."""
+    cell = model.cell if isinstance(model, ARU) else None
+    return {
+        "alphas": np.zeros(0) if cell is None else cell.alphas.numpy().copy(),
+        "ridge": np.zeros(0) if cell is None else cell.ridge.numpy().copy(),
+        "futr_tables": _offsets(net.futr_embeddings),
+        "static_tables": _offsets(net.static_embeddings),
+        "hist_tables": _offsets(net.hist_embeddings),
+        "lags": np.array(net.lags, np.int64),
+    }
+
+
+def _shape(model: Model, net: Network) -> kernel.Shape:
     aru = model if isinstance(model, ARU) else None
     return kernel.Shape(
         input_size=net.input_size,
         stride=net.stride,
-        season=net.season or 0 if isinstance(net, Network) else 0,
-        level=scaling.kind == "level",
+        season=net.season or 0,
+        level=net.scaling.kind == "level",
         transform=kernel.TRANSFORMS.index(net.transform),
         integration=kernel.HEAD if aru is None else INTEGRATIONS[aru.joint.integration],
         robust=aru is not None and aru.robust,
         counts=isinstance(model.family, NegativeBinomial),
         use_variance=aru is not None and aru.joint.use_variance,
-        unit=float(scaling.unit),
-        typical=float(scaling.typical),
+        unit=float(net.scaling.unit),
+        typical=float(net.scaling.typical),
         min_sigma=MIN_SIGMA,
         small_count=SMALL_COUNT,
         spread_prior=SPREAD_PRIOR,
@@ -133,33 +153,25 @@ def _shape(model: Model) -> kernel.Shape:
 
 def _network(net: Network) -> dict[str, Array]:
     first, *upper = (layer.rnn for layer in net.encoder.layers)  # type: ignore[union-attr]
+    decoder, numbers, units = net.decoder, net.numbers, net.encoder.units
     gates = _Rows(_gates(first.weight_ih_l0))
-    decoder = net.decoder
-    layers, lags = (_Rows(_beside(*v.split(decoder.widths, -1))) for v in (decoder.from_x, decoder.from_lag))
-    futr, static, hist = net.futr_embeddings, net.static_embeddings, net.hist_embeddings
-    numbers = net.numbers
+    layers = _Rows(_beside(*decoder.from_x.split(decoder.widths, -1)))
     parts: dict[str, Array] = {"gates_past": gates.take(2)}
     for name, rows in (("gates", gates), ("layers", layers)):
-        parts |= rows.covariates(f"{name}_futr", numbers.futr, futr)
-        parts |= rows.covariates(f"{name}_static", numbers.static, static)
-    parts |= gates.covariates("gates_hist", numbers.hist, hist)
-    units = first.hidden_size
+        parts |= rows.covariates(f"{name}_futr", numbers.futr, net.futr_embeddings)
+        parts |= rows.covariates(f"{name}_static", numbers.static, net.static_embeddings)
+    parts |= gates.covariates("gates_hist", numbers.hist, net.hist_embeddings)
     return parts | {
         "gates_lag": gates.rest(),
-        "layers_lag": lags.rest(),
-        "futr_offsets": _offsets(futr),
-        "static_offsets": _offsets(static),
-        "hist_offsets": _offsets(hist),
-        "lags": np.array(net.lags, np.int64),
-        "gates_b": _gates((first.bias_ih_l0 + first.bias_hh_l0).unsqueeze(1))[0],
-        "recurrent": _gates(first.weight_hh_l0),
-        "upper_x": _stack([_gates(v.weight_ih_l0) for v in upper], (units, 4 * units)),
-        "upper_h": _stack([_gates(v.weight_hh_l0) for v in upper], (units, 4 * units)),
-        "upper_b": _stack([_gates((v.bias_ih_l0 + v.bias_hh_l0).unsqueeze(1))[0] for v in upper], (4 * units,)),
-        "from_g": _wide(decoder.from_g.weight.T),
-        "from_g_b": _wide(decoder.from_g.bias),
+        "layers_lag": _beside(*decoder.from_lag.split(decoder.widths, -1)),
+        "gates_b": _gate_bias(first)[0],
+        "recurrent": _pad_rows(_gates(first.weight_hh_l0)),
+        "upper_x": _stack([_pad_rows(_gates(v.weight_ih_l0)) for v in upper], first),
+        "upper_h": _stack([_pad_rows(_gates(v.weight_hh_l0)) for v in upper], first),
+        "upper_b": _stack([_gate_bias(v) for v in upper], first),
+        "layers_b": _beside(decoder.from_g.bias, decoder.layer2.bias),
+        "from_g": _pad_rows(_beside(decoder.from_g.weight.T, torch.zeros(units, decoder.widths[1]))),
         "layer2": _deep(decoder.layer2.weight.T),
-        "layer2_b": _wide(decoder.layer2.bias),
         "layer3": _deep(decoder.layer3.weight.T),
         "layer3_b": _wide(decoder.layer3.bias),
     }
@@ -173,7 +185,7 @@ class _Rows:
 
     def take(self, n: int) -> Array:
         self._at += n
-        return np.ascontiguousarray(self._weight[self._at - n : self._at])
+        return self._weight[self._at - n : self._at]
 
     def rest(self) -> Array:
         return self.take(len(self._weight) - self._at)
@@ -182,61 +194,52 @@ class _Rows:
         """The rows of numbers, and of every category the product of its embedding with its rows."""
         mine = self.take(numbers)
         tables = [table.weight.numpy() @ self.take(table.embedding_dim) for table in embeddings.tables]
-        return {name: mine, f"{name}_tables": _stack_rows(tables, self._weight.shape[1])}
+        return {name: mine, f"{name}_tables": np.concatenate([mine[:0], *tables])}
 
 
-def _baseline(model: Baseline) -> dict[str, Array]:
-    dim = model.head.in_features
-    none = torch.zeros
-    return {
-        **_head(model.head),
-        **{name: np.zeros(0) for name in ("alphas", "ridge")},
-        **{name: _wide(none(0)) for name in ("mix", "out_mu_b", "out_sigma_b", "out_sigma")},
-        **{name: _wide(none(0)) for name in ("ff1_b", "mu2_b", "sigma2_b")},
-        **{name: _deep(none(dim, 0)) for name in ("ff1", "ff1_m", "ff1_a", "mu2", "sigma2", "out_mu")},
-    }
-
-
-def _joint(model: ARU) -> dict[str, Array]:
-    joint, cell, dim = model.joint, model.cell, model.cell.input_size
-    J = len(cell.alphas)
-    parts = {
-        **_head(joint.global_head),
-        "alphas": cell.alphas.numpy().copy(),
-        "ridge": cell.ridge.numpy().copy(),
-        "mix": (joint.mix if joint.integration != "paper" else torch.zeros(J)).numpy().copy(),
-        "out_sigma_b": joint.out_sigma.bias.numpy().copy(),
-    }
+def _own(model: ARU | Baseline) -> dict[str, Array]:
+    """The weights behind h."""
+    if isinstance(model, Baseline):
+        return _columns("head", model.head)
+    joint, dim = model.joint, model.cell.input_size
+    parts: dict[str, Array] = _columns("out_sigma", joint.out_sigma)
+    if joint.global_head is not None:
+        parts |= _columns("head", joint.global_head)
+    # Without a mix, local means enter by the layers alone.
+    parts["mix"] = np.zeros(len(model.cell.alphas)) if joint.integration == "paper" else joint.mix.numpy()
     if joint.integration == "direct":
-        empty = {name: _wide(torch.zeros(0)) for name in ("ff1_b", "mu2_b", "sigma2_b", "out_mu_b")}
-        nothing = {n: _deep(torch.zeros(dim, 0)) for n in ("ff1", "ff1_m", "ff1_a", "mu2", "sigma2", "out_mu")}
-        return parts | empty | nothing | {"out_sigma": joint.out_sigma.weight[0].numpy().copy()}
+        return parts | {"sigma1_a": np.zeros((_padded(len(model.cell.alphas)), LANES))}
     (mu1, mu2), (sigma1, sigma2) = ((ff[0], ff[2]) for ff in (joint.ff_mu, joint.ff_sigma))
     return parts | {
-        "ff1": _pad_rows(_beside(mu1.weight.T[:dim], sigma1.weight.T[:dim])),
-        "ff1_b": np.concatenate([_wide(mu1.bias), _wide(sigma1.bias)]),
-        "ff1_m": _wide(mu1.weight.T[dim:]),
-        "ff1_a": _wide(sigma1.weight.T[dim:]),
+        "mu1": np.concatenate([_deep(mu1.weight.T[:dim]), _deep(mu1.weight.T[dim:])]),
+        "mu1_b": _wide(mu1.bias),
+        "sigma1": _deep(sigma1.weight.T[:dim]),
+        "sigma1_a": _deep(sigma1.weight.T[dim:]),
+        "sigma1_b": _wide(sigma1.bias),
         "mu2": _deep(mu2.weight.T),
         "mu2_b": _wide(mu2.bias),
         "sigma2": _deep(sigma2.weight.T),
         "sigma2_b": _wide(sigma2.bias),
-        "out_mu": _wide(joint.out_mu.weight),
-        "out_mu_b": joint.out_mu.bias.numpy().copy(),
-        "out_sigma": _wide(joint.out_sigma.weight[0]),
+        **_columns("out_mu", joint.out_mu),
     }
 
 
-def _head(head: nn.Linear | None) -> dict[str, Array]:
-    if head is None:
-        return {"head": np.zeros((0, kernel.LANES), np.float32), "head_b": np.zeros(0, np.float32)}
-    return {"head": _wide(head.weight), "head_b": head.bias.numpy().copy()}
+def _columns(name: str, layer: nn.Linear) -> dict[str, Array]:
+    return {name: _deep(layer.weight.T), f"{name}_b": _wide(layer.bias)}
 
 
 def _gates(weight: Tensor) -> Array:
     """torch's (gates, inputs), in the order input, forget, cell, output -> (inputs, gates) as `kernel.Weights` says."""
-    i, f, g, o = weight.chunk(4)
-    return np.ascontiguousarray(torch.cat([-i, -f, -o, -2 * g]).T.numpy())
+    i, f, g, o = weight.T.chunk(4, -1)
+    return _beside(-i, -f, -o, -2 * g)
+
+
+def _gate_bias(rnn: nn.LSTM) -> Array:
+    return _gates((rnn.bias_ih_l0 + rnn.bias_hh_l0).unsqueeze(1))
+
+
+def _stack(parts: list[Array], like: nn.LSTM) -> Array:
+    return np.concatenate(parts) if parts else np.zeros((0, 4 * _padded(like.hidden_size)))
 
 
 def _offsets(embeddings: Embeddings) -> Array:
@@ -246,8 +249,7 @@ def _offsets(embeddings: Embeddings) -> Array:
 
 def _wide(value: Tensor) -> Array:
     """Columns padded with zeros."""
-    missing = -value.shape[-1] % kernel.LANES
-    return np.ascontiguousarray(nn.functional.pad(value, (0, missing)).numpy())
+    return nn.functional.pad(value, (0, _padded(value.shape[-1]) - value.shape[-1])).numpy()
 
 
 def _deep(value: Tensor) -> Array:
@@ -256,16 +258,12 @@ def _deep(value: Tensor) -> Array:
 
 
 def _pad_rows(value: Array) -> Array:
-    return np.pad(value, ((0, -len(value) % kernel.LANES), (0, 0)))
+    return np.pad(value, ((0, _padded(len(value)) - len(value)), (0, 0)))
+
+
+def _padded(width: int) -> int:
+    return width + -width % LANES
 
 
 def _beside(*parts: Tensor) -> Array:
     return np.concatenate([_wide(part) for part in parts], -1)
-
-
-def _stack(parts: Sequence[Array], shape: tuple[int, ...]) -> Array:
-    return np.stack(parts) if parts else np.zeros((0, *shape), np.float32)
-
-
-def _stack_rows(parts: Sequence[Array], width: int) -> Array:
-    return np.concatenate(parts) if parts else np.zeros((0, width), np.float32)
