@@ -16,7 +16,7 @@ import torch
 
 from aru import records, storage
 from aru.backtest import cutoff_rows, rolling
-from aru.columns import Ints, as_frame, read_static, show_rows
+from aru.columns import Ints, read_static, show_rows
 from aru.engine import Engine, choose_device
 from aru.errors import (
     AruError,
@@ -231,9 +231,8 @@ class Forecaster:
         time with another or an unknown value is late: `late="raise"` rejects the call, "skip" applies the rest.
         """
         engine = self._require_fit()
-        frame = as_frame(new_df, "new_df")
-        style = FrameStyle.of(frame, self._style)
-        new = read_update(engine, self._freq, frame)
+        new = read_update(engine, self._freq, new_df)
+        style = FrameStyle.of(new_df, self._style)
         at = self._ids.get_indexer(new.ids)
         at = at[at >= 0]
         known = records.select(Record(self._state), at)

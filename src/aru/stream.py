@@ -13,7 +13,6 @@ import pandas as pd
 
 from aru import archive, records
 from aru.codec import FORMAT, Codec
-from aru.columns import as_frame
 from aru.errors import ConfigError, StorageError
 from aru.forecaster import Forecaster
 from aru.frames import FrameStyle
@@ -83,9 +82,8 @@ class Stream:
 
         With `odd="skip"` rows that continue no series, nor begin one, are left out as well.
         """
-        frame = as_frame(df, "new_df")
-        style = FrameStyle.of(frame, self._style)
-        new = read_update(self._engine, self._freq, frame)
+        new = read_update(self._engine, self._freq, df)
+        style = FrameStyle.of(df, self._style)
         with self._store.writing() as change:
             version = change.version()
             known, record = self._known(change, new.ids)
