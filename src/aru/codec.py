@@ -63,7 +63,7 @@ class Codec(Generic[Tree]):
         out = np.empty(len(parts[0]), self._dtype)
         out[_HEAD] = HEAD
         for field, value in zip(self._fields, parts, strict=True):
-            out[field.name] = value.detach().cpu().numpy()
+            out[field.name] = value.cpu().numpy()
         blobs: list[bytes] = out.view(f"V{self.size}").tolist()
         return blobs
 

@@ -129,9 +129,10 @@ def _arrays(df: Any, columns: Sequence[str]) -> dict[str, npt.NDArray[Any]] | No
     try:
         if isinstance(df, dict):
             values = {c: np.asarray(df[c]) for c in columns}
-        elif isinstance(df, pd.DataFrame) and df.columns.is_unique:
+        elif isinstance(df, pd.DataFrame):
             parts = {c: df[c] for c in columns}
-            if not all(isinstance(v.dtype, (np.dtype, pd.StringDtype)) for v in parts.values()):
+            # Several columns of one name would be a frame, which has no dtype.
+            if not all(isinstance(getattr(v, "dtype", None), (np.dtype, pd.StringDtype)) for v in parts.values()):
                 return None
             values = {c: v.to_numpy() for c, v in parts.items()}
         else:

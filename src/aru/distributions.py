@@ -165,31 +165,27 @@ class Predictive(NamedTuple):
     """Forecast distribution of y: a distribution of z, its scale and the target transform."""
 
     family: Distribution
-    params: Params
+    params: Params  # in double precision
     scale: Tensor
     transform: str | None
     nonnegative: bool
 
     def quantile(self, q: float) -> Tensor:
         """Quantile of y. Values that y cannot take are cut off: the quantiles of max(y, 0)."""
-        y = self.scale * inverse_transform(self.transform, self.family.quantile(self._double, q, self.scale))
+        y = self.scale * inverse_transform(self.transform, self.family.quantile(self.params, q, self.scale))
         return y.clamp(min=0) if self.nonnegative else y
 
     def mean(self) -> Tensor:
         """Mean of y."""
         if self.transform is None:
-            ratio = self.family.mean(self._double, self.scale)
+            ratio = self.family.mean(self.params, self.scale)
         else:
             ratio = torch.zeros((), dtype=torch.float64)
             for u, w in zip(*_quadrature(), strict=True):
-                z = self.family.quantile(self._double, u, self.scale)
+                z = self.family.quantile(self.params, u, self.scale)
                 ratio = ratio + w * inverse_transform(self.transform, z)
         y = self.scale * ratio
         return y.clamp(min=0) if self.nonnegative else y
-
-    @property
-    def _double(self) -> Params:
-        return Params(*(p.double() for p in self.params))
 
 
 class Samples(NamedTuple):

@@ -151,12 +151,13 @@ class Engine:
 
     def _combine(self, outputs: Sequence[Output], quantiles: Sequence[float]) -> Forecast:
         """An ensemble's quantiles are the averages of its members' quantiles."""
-        mean = torch.stack([out.forecast.mean() for out in outputs]).mean(0)
-        values = [torch.stack([out.forecast.quantile(q) for q in quantiles]) for out in outputs]
-        quantile = torch.stack(values).mean(0)
+        mean = _average([out.forecast.mean() for out in outputs])
+        quantile = _average([torch.stack([out.forecast.quantile(q) for q in quantiles]) for out in outputs])
         if self.schema.integer:
             quantile = quantile.round()  # y = round(.): quantiles map exactly through it
-        failed = torch.stack([out.failed for out in outputs]).any(0) | ~mean.isfinite().all(1)
+        failed = ~mean.isfinite().all(1)
+        for out in outputs:
+            failed |= out.failed
         return Forecast(mean.cpu(), quantile.cpu(), failed.cpu())
 
     def _outputs(self, models: Sequence[CompiledModel], state: SeriesState, future: Rows) -> list[Output]:
@@ -254,6 +255,10 @@ class Engine:
         if adapt:
             members = tuple(m.age(s, steps) for m, s in zip(self.models, members, strict=True))
         return state._replace(steps=state.steps + steps, members=members)
+
+
+def _average(values: Sequence[Tensor]) -> Tensor:
+    return values[0] if len(values) == 1 else torch.stack(list(values)).mean(0)
 
 
 def _latest(old: Tensor, new: Tensor, steps: Tensor | None) -> Tensor:

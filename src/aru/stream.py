@@ -28,6 +28,7 @@ class _Latest(NamedTuple):
     """The records that the latest update wrote, at hand for what follows it, and the store's version since then."""
 
     version: int
+    keys: list[Key]
     ids: pd.Index[Any]
     record: Record
 
@@ -88,10 +89,11 @@ class Stream:
             version = change.version()
             known, record = self._known(change, new.ids)
             update = compute_update(self._engine, self._freq, style, new, known, record, static_df, late, odd)
+            keys: list[Key] = update.ids.tolist()
             if update.record is not None:
-                change.put(update.ids.tolist(), self._codec.encode(update.record))
-        if version is not None and update.record is not None and len(update.ids) <= AT_ONCE:
-            self._latest = _Latest(version + 1, update.ids, update.record)
+                change.put(keys, self._codec.encode(update.record))
+        if version is not None and update.record is not None and len(keys) <= AT_ONCE:
+            self._latest = _Latest(version + 1, keys, update.ids, update.record)
         return update
 
     def predict(
@@ -110,8 +112,7 @@ class Stream:
         futr = read_futr(self._engine, self._freq, futr_df)
         with self._store.reading() as view:
             keys = view.keys() if ids is None else archive.as_keys(ids)
-            names = self._index(keys)
-            record = self._latest_of(view, names)
+            names, record = self._latest_of(view, keys)
             blobs = [] if record is not None else archive.require_known(keys, view.get(keys))
         parts = []
         for at in range(0, max(len(keys), 1), AT_ONCE):
@@ -189,20 +190,24 @@ class Stream:
 
     def _known(self, view: Transaction, names: pd.Index[Any]) -> tuple[pd.Index[Any], Record]:
         """Those of the series that are known, and their records."""
-        record = self._latest_of(view, names)
+        keys = names.tolist()
+        _, record = self._latest_of(view, keys)
         if record is not None:
             return names, record
-        blobs = view.get(names.tolist())
+        blobs = view.get(keys)
         known = names[[blob is not None for blob in blobs]]
         return known, self._decode(known, [blob for blob in blobs if blob is not None])
 
-    def _latest_of(self, view: Transaction, names: pd.Index[Any]) -> Record | None:
-        """Records of series that were all in the latest update, unless the store has changed since."""
+    def _latest_of(self, view: Transaction, keys: Sequence[Key]) -> tuple[pd.Index[Any], Record | None]:
+        """The names of series, and their records if all were in the latest update and nothing has changed since."""
         latest = self._latest
         if latest is None or latest.version != view.version():
-            return None
+            return self._index(keys), None
+        if keys == latest.keys:
+            return latest.ids, latest.record
+        names = self._index(keys)
         at = latest.ids.get_indexer(names)
-        return records.select(latest.record, at) if (at >= 0).all() else None
+        return names, records.select(latest.record, at) if (at >= 0).all() else None
 
     def _index(self, keys: Sequence[Key]) -> pd.Index[Any]:
         return pd.Index(keys, dtype=np.int64 if self._engine.schema.integer_ids else object)

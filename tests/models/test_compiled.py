@@ -71,7 +71,7 @@ def run(forecaster: Forecaster, compiled: bool) -> tuple[Forecaster, pd.DataFram
     engine = forecaster._require_fit()
     fresh = Engine(engine.settings, engine.schema, engine.models, engine.device)
     if not compiled:
-        fresh.__dict__["compiled"] = None
+        fresh.compiled = None
     assert (fresh.compiled is not None) == compiled
     forecaster._engine = fresh
     copy = forecaster.without_series()
@@ -120,7 +120,7 @@ def test_contexts_alone_move_on_without_adaptation() -> None:
     forecaster = fitted()
     engine = forecaster._require_fit()
     frames = [forecaster.cross_validation(both(range(30)), n_windows=2, step_size=3, adapt=False)]
-    engine.__dict__["compiled"] = None
+    engine.compiled = None
     frames.append(forecaster.cross_validation(both(range(30)), n_windows=2, step_size=3, adapt=False))
     pd.testing.assert_frame_equal(frames[0], frames[1], rtol=1e-4)
 
