@@ -144,7 +144,12 @@ def _take_next(engine: Engine, style: FrameStyle, panel: Panel, record: Record) 
     """The usual update, which gives the rest of this module nothing to do: one row of each series, its next one."""
     n = len(panel.ids)
     each, none = np.ones(n, np.int64), np.zeros(n, np.int64)
-    nothing = {"unique_id": panel.ids[:0].to_numpy(), "ds": panel.ds[:0], "y": panel.y[:0], "reason": none[:0].astype(object)}
+    nothing = {
+        "unique_id": panel.ids[:0].to_numpy(),
+        "ds": panel.ds[:0],
+        "y": panel.y[:0],
+        "reason": none[:0].astype(object),
+    }
     result = UpdateResult(n, 0, 0, 0, [], nothing, style)
     flat = Flat(np.arange(n), engine.schema.encode(panel), panel.skipped)
     advanced = records.advance(engine, record, flat)

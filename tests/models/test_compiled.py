@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -53,7 +54,7 @@ def fitted(**changed: Any) -> Forecaster:
 
 
 def history() -> pd.DataFrame:
-    """Series of several lengths, one with missing values, one with a gap that no forecast can see beyond, an outlier."""
+    """Series of several lengths: missing values, a gap that no forecast can see beyond, an outlier."""
     parts = [rows("a", range(20, 43)), rows("b", [20, 21, 150, 151, 160]), rows("n", range(30, 37)), rows("o", [31])]
     df = pd.concat(parts, ignore_index=True)
     df.loc[[3, 4, 12], "y"] = np.nan
@@ -89,7 +90,8 @@ def test_states_and_forecasts_are_those_of_the_modules(name: str) -> None:
     fast, forecast = run(forecaster, compiled=True)
     slow, expected = run(forecaster, compiled=False)
     for (path, value), (_, other) in zip(leaves(fast._state), leaves(slow._state), strict=True):
-        torch.testing.assert_close(value, other, rtol=2e-4, atol=2e-4, equal_nan=True, msg=lambda m, p=path: f"{p}: {m}")
+        say = functools.partial("{}: {}".format, path)
+        torch.testing.assert_close(value, other, rtol=2e-4, atol=2e-4, equal_nan=True, msg=say)
     pd.testing.assert_frame_equal(forecast, expected, rtol=2e-4, atol=2e-4)
 
 

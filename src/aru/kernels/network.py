@@ -120,7 +120,7 @@ class Context(NamedTuple):
     static: Array
     static_cat: Array
     total: Array
-    count: Array  # type: ignore[assignment]  # hides tuple.count
+    count: Array
 
 
 class New(NamedTuple):
@@ -329,8 +329,8 @@ def _decode(
 def _forecast(
     shape,
     gates_b, gates_past, gates_futr, gates_futr_tables, gates_static, gates_static_tables, gates_hist,
-    gates_hist_tables, gates_lag, layers_b, layers_futr, layers_futr_tables, layers_static, layers_static_tables, layers_lag,
-    recurrent, upper_x, upper_h, upper_b, from_g, layer2, layer3, layer3_b, head, head_b, mix,
+    gates_hist_tables, gates_lag, layers_b, layers_futr, layers_futr_tables, layers_static, layers_static_tables,
+    layers_lag, recurrent, upper_x, upper_h, upper_b, from_g, layer2, layer3, layer3_b, head, head_b, mix,
     mu1, mu1_b, mu2, mu2_b, out_mu, out_mu_b, sigma1, sigma1_a, sigma1_b, sigma2, sigma2_b, out_sigma,
     out_sigma_b, alphas, ridge, futr_tables, static_tables, hist_tables, lags,
     y, observed, futr, futr_cat, hist, hist_cat, static, static_cat, total, count,
@@ -342,7 +342,11 @@ def _forecast(
     base_gates, base_layers = np.empty_like(gates_b), np.empty_like(layers_b)
     U, dim, first = len(recurrent), len(layer3_b), len(layer2)
     gates, c, g = np.empty_like(gates_b), np.empty(U, np.float32), np.zeros(U, np.float32)
-    outputs, a, h = np.empty((E, U), np.float32), np.empty_like(base_layers), np.zeros(max(dim + J, len(mu1)), np.float32)
+    outputs, a, h = (
+        np.empty((E, U), np.float32),
+        np.empty_like(base_layers),
+        np.zeros(max(dim + J, len(mu1)), np.float32),
+    )
     quarters, a1, a2 = gates.reshape((4, U)), a[:first], a[first:]
     two, factors, extra = np.empty_like(head_b), np.empty_like(out_mu_b), np.empty_like(out_sigma_b)
     spread, theta = np.zeros(len(sigma1_a), np.float32), np.empty(now.shape[1:])
@@ -491,8 +495,8 @@ def _row(shape, head, head_b, h, z, scale, two):
 def _learn(
     shape,
     gates_b, gates_past, gates_futr, gates_futr_tables, gates_static, gates_static_tables, gates_hist,
-    gates_hist_tables, gates_lag, layers_b, layers_futr, layers_futr_tables, layers_static, layers_static_tables, layers_lag,
-    recurrent, upper_x, upper_h, upper_b, from_g, layer2, layer3, layer3_b, head, head_b, mix,
+    gates_hist_tables, gates_lag, layers_b, layers_futr, layers_futr_tables, layers_static, layers_static_tables,
+    layers_lag, recurrent, upper_x, upper_h, upper_b, from_g, layer2, layer3, layer3_b, head, head_b, mix,
     mu1, mu1_b, mu2, mu2_b, out_mu, out_mu_b, sigma1, sigma1_a, sigma1_b, sigma2, sigma2_b, out_sigma,
     out_sigma_b, alphas, ridge, futr_tables, static_tables, hist_tables, lags,
     y, observed, futr, futr_cat, hist, hist_cat, static, static_cat, totals, counts,
@@ -590,16 +594,14 @@ class Clock(NamedTuple):
     last: Array
     steps: Array
     total: Array
-    count: Array  # type: ignore[assignment]  # hides tuple.count
+    count: Array
 
 
 def move_on(old: Rows, clock: Clock, new: Rows, starts: Array, lengths: Array, skipped: Array) -> tuple[Rows, Clock]:
     """The latest rows of each series after new ones, as many as before, and its clock."""
     rows, after = Rows._make(map(np.empty_like, old)), Clock._make(map(np.copy, clock))
     work = old.y.shape[1] * (4 + sum(v.shape[2] for v in old[3:]))
-    share(
-        lambda lo, hi: _move_on(*old, *new, starts, lengths, skipped, *rows, *after, lo, hi), len(old.y), work, 1
-    )
+    share(lambda lo, hi: _move_on(*old, *new, starts, lengths, skipped, *rows, *after, lo, hi), len(old.y), work, 1)
     return rows, after
 
 

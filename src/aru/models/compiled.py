@@ -87,20 +87,17 @@ def _learned(member: AdaptingState) -> kernel.Learned:
     return kernel.Learned._make(v.numpy() for v in (*local.stats, local.theta, local.now, member.g, member.scale))
 
 
-NOTHING = kernel.Learned(
-    *(np.zeros(shape) for shape in ((0, 0, 0, 0), (0, 0, 0), (0, 0), (0, 0), (0, 0, 0), (0, 0, 0))),
-    np.zeros((0, 0), np.float32),
-    np.zeros(0),
-)
+_cube, _square = np.zeros((0, 0, 0)), np.zeros((0, 0))
+NOTHING = kernel.Learned(_cube, _cube, _square, _square, _cube, _cube, _square.astype(np.float32), np.zeros(0))
 
 
 def compile_model(model: Model) -> CompiledModel | None:
     """The model's weights for the kernels; None where they do not know its network."""
-    if type(model) not in (ARU, Baseline) or not isinstance(model.network, Network):
+    if not isinstance(model, (ARU, Baseline)):
         return None
     net = model.network
-    layers = list(net.encoder.layers)
-    if net.decoder.rnn is not None or not all(isinstance(v, Gated) and isinstance(v.rnn, nn.LSTM) for v in layers):
+    plain = [rnn for rnn in _rnns(net) if isinstance(rnn, nn.LSTM)]
+    if len(plain) < len(net.encoder.layers) or net.decoder.rnn is not None:
         return None
     if isinstance(model, ARU) and model.cell_input != "h":
         return None
@@ -152,7 +149,7 @@ def _shape(model: Model, net: Network) -> kernel.Shape:
 
 
 def _network(net: Network) -> dict[str, Array]:
-    first, *upper = (layer.rnn for layer in net.encoder.layers)  # type: ignore[union-attr]
+    first, *upper = _rnns(net)
     decoder, numbers, units = net.decoder, net.numbers, net.encoder.units
     gates = _Rows(_gates(first.weight_ih_l0))
     layers = _Rows(_beside(*decoder.from_x.split(decoder.widths, -1)))
@@ -177,6 +174,11 @@ def _network(net: Network) -> dict[str, Array]:
     }
 
 
+def _rnns(net: Network) -> list[Any]:
+    """torch's RNN of each layer, where there is one."""
+    return [layer.rnn for layer in net.encoder.layers if isinstance(layer, Gated)]
+
+
 class _Rows:
     """The rows of a weight matrix, taken from the top."""
 
@@ -193,7 +195,7 @@ class _Rows:
     def covariates(self, name: str, numbers: int, embeddings: Embeddings) -> dict[str, Array]:
         """The rows of numbers, and of every category the product of its embedding with its rows."""
         mine = self.take(numbers)
-        tables = [table.weight.numpy() @ self.take(table.embedding_dim) for table in embeddings.tables]
+        tables = [weight @ self.take(weight.shape[1]) for weight in _tables(embeddings)]
         return {name: mine, f"{name}_tables": np.concatenate([mine[:0], *tables])}
 
 
@@ -209,7 +211,8 @@ def _own(model: ARU | Baseline) -> dict[str, Array]:
     parts["mix"] = np.zeros(len(model.cell.alphas)) if joint.integration == "paper" else joint.mix.numpy()
     if joint.integration == "direct":
         return parts | {"sigma1_a": np.zeros((_padded(len(model.cell.alphas)), LANES))}
-    (mu1, mu2), (sigma1, sigma2) = ((ff[0], ff[2]) for ff in (joint.ff_mu, joint.ff_sigma))
+    layers: list[Any] = [*joint.ff_mu, *joint.ff_sigma]
+    mu1, _, mu2, _, sigma1, _, sigma2, _ = layers
     return parts | {
         "mu1": np.concatenate([_deep(mu1.weight.T[:dim]), _deep(mu1.weight.T[dim:])]),
         "mu1_b": _wide(mu1.bias),
@@ -234,16 +237,21 @@ def _gates(weight: Tensor) -> Array:
     return _beside(-i, -f, -o, -2 * g)
 
 
-def _gate_bias(rnn: nn.LSTM) -> Array:
+def _gate_bias(rnn: Any) -> Array:
     return _gates((rnn.bias_ih_l0 + rnn.bias_hh_l0).unsqueeze(1))
 
 
-def _stack(parts: list[Array], like: nn.LSTM) -> Array:
+def _stack(parts: list[Array], like: Any) -> Array:
     return np.concatenate(parts) if parts else np.zeros((0, 4 * _padded(like.hidden_size)))
 
 
+def _tables(embeddings: Embeddings) -> list[Array]:
+    tables: list[Any] = list(embeddings.tables)
+    return [table.weight.numpy() for table in tables]
+
+
 def _offsets(embeddings: Embeddings) -> Array:
-    sizes = [len(table.weight) for table in embeddings.tables]
+    sizes = [len(weight) for weight in _tables(embeddings)]
     return np.cumsum([0, *sizes], dtype=np.int64)[: len(sizes)]
 
 
