@@ -211,7 +211,7 @@ class Forecaster:
         index = self._index(ids)
         state = records.select(Record(self._state), index).now
         columns = predict_next(engine, self._freq, self._ids[index], state, futr, level)
-        return future_style(self._style, futr_df).build(columns)
+        return future_style(self._style, futr_df).build(columns, self.settings.h)
 
     def predict_new(self, futr_df: Any, static_df: Any = None, level: Sequence[float] | None = None) -> Any:
         """Forecast the first h steps of series that have no value yet, from static and known covariates alone.
@@ -222,7 +222,7 @@ class Forecaster:
         names, ds, rows = first_rows(engine, self._freq, self._ids, futr_df)
         static = engine.schema.encode_static(read_static(static_df, names, self.settings.stat_exog_list), names)
         columns = predict_rows(engine, names, engine.empty(static), ds, rows, level)
-        return future_style(self._style, futr_df).build(columns)
+        return future_style(self._style, futr_df).build(columns, self.settings.h)
 
     def update(self, new_df: Any, static_df: Any = None, late: Literal["raise", "skip"] = "raise") -> UpdateResult:
         """Take in new observations of known and of new series, rows in any order: all of them or none.

@@ -15,6 +15,8 @@ from aru.columns import as_frame
 from aru.engine import Forecast
 from aru.errors import ConfigError
 
+MANY = 2**12  # rows from which it pays to convert the name of a series once instead of in every row
+
 
 def quantiles_of(level: Sequence[float] | None) -> list[float]:
     """The median, then the two ends of each central interval."""
@@ -66,10 +68,12 @@ class FrameStyle:
             return cls(backend, "date")
         return cls(backend, getattr(kind, "time_unit", "ns"))
 
-    def build(self, columns: Mapping[str, Any]) -> Any:
-        """A frame of these columns; `ds` and `cutoff` are internal times."""
+    def build(self, columns: Mapping[str, Any], each: int = 1) -> Any:
+        """A frame of these columns; `ds` and `cutoff` are internal times. A series' name stands in `each` rows."""
         data = {k: self._times(v) if k in ("ds", "cutoff") else v for k, v in columns.items()}
         if self.backend == "pandas":
+            if each > 1 and len(data["unique_id"]) > MANY:
+                data["unique_id"] = pd.Series(data["unique_id"][::each]).array.repeat(each)
             return pd.DataFrame(data, copy=False)
         text = [k for k, v in data.items() if v.dtype == object]
         frame = nw.from_dict({k: v.tolist() if k in text else v for k, v in data.items()}, backend="polars")

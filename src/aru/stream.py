@@ -103,7 +103,8 @@ class Stream:
 
         `futr_df` holds the known-future covariates of these steps; without a frequency also their timestamps.
         """
-        return future_style(self._style, futr_df).build(self.predict_columns(ids, futr_df, level))
+        columns = self.predict_columns(ids, futr_df, level)
+        return future_style(self._style, futr_df).build(columns, self._engine.settings.h)
 
     def predict_columns(
         self, ids: Iterable[Any] | str | int | None = None, futr_df: Any = None, level: Sequence[float] | None = None

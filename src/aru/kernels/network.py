@@ -419,7 +419,7 @@ def _forecast(
             mu[b, k], raw[b, k] = location, more
 
 
-@_kernel
+@compile_kernel()  # sums this short are slower when they are vectorised
 @no_type_check
 def _solve(sxx, sxy, ridge, b, j, L, theta):
     """theta[b, j] = (sxx + ridge I)^-1 sxy by Cholesky, or NaN where that has no answer."""
