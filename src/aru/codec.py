@@ -10,7 +10,7 @@ All series of one model have the same layout, so that many records are one (seri
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -70,7 +70,11 @@ class Codec(Generic[Tree]):
     def decode(self, blobs: Sequence[bytes], names: Sequence[Any] | pd.Index[Any]) -> Tree:
         """The inverse of `encode`; `names` are the series, for errors."""
         data = stack(blobs, self.size, names).view(self._dtype)[:, 0]
-        return replace_leaves(self._like, {f.name: torch.from_numpy(data[f.name].copy()) for f in self._fields})
+        return self.build({f.name: torch.from_numpy(data[f.name].copy()) for f in self._fields})
+
+    def build(self, flat: Mapping[str, Tensor]) -> Tree:
+        """Records from their tensors by name."""
+        return replace_leaves(self._like, flat)
 
 
 def stack(blobs: Sequence[bytes], size: int, names: Sequence[Any] | pd.Index[Any]) -> Bytes:

@@ -10,7 +10,7 @@ import functools
 import hashlib
 import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from aru.errors import ConfigError
+from aru.models.aru import ARU
 from aru.models.base import Model, Output
 from aru.schema import Rows, Schema, Static
 from aru.settings import Settings
@@ -107,6 +108,19 @@ class Engine:
             static_cat=static.categories.to(device=device, dtype=torch.int32),
             members=tuple(model.init_state(n) for model in self.models),
         )
+
+    @torch.no_grad()
+    def complete(self, flat: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """States by path, with what earlier versions did not keep: theta of all observations."""
+        out = dict(flat)
+        for key in flat:
+            local, found, _ = key.partition(".stats.sxx")
+            if found and f"{local}.now" not in flat:
+                model = self.models[int(local.split(".")[-2])]
+                assert isinstance(model, ARU)
+                sxx, sxy = (flat[f"{local}.stats.{name}"].to(self.device) for name in ("sxx", "sxy"))
+                out[f"{local}.now"] = model.fit_all(sxx, sxy)
+        return out
 
     @torch.no_grad()
     def advance(self, state: SeriesState, data: Ragged, adapt: bool = True) -> SeriesState:

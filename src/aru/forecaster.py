@@ -339,7 +339,8 @@ class Forecaster:
         forecaster._ids = pd.Index(saved.series["ids"], dtype=id_type)
         forecaster._trained_ids = pd.Index(saved.series["trained_ids"], dtype=id_type)
         forecaster._trained_until = np.array(saved.series["trained_until"], dtype=np.int64)
-        forecaster._state = from_dict(forecaster._engine.empty(schema.no_static()), saved.states)
+        states = forecaster._engine.complete(saved.states)
+        forecaster._state = from_dict(forecaster._engine.empty(schema.no_static()), states)
         if len(forecaster._ids) != len(forecaster._state.last):
             raise ValueError(f"{len(forecaster._ids)} series but {len(forecaster._state.last)} states")
         return forecaster

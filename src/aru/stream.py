@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -10,9 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+import torch
 
 from aru import archive, records
-from aru.codec import FORMAT, Codec
+from aru.codec import FORMAT, Codec, fields_of, stack
 from aru.errors import ConfigError, StorageError
 from aru.forecaster import Forecaster
 from aru.frames import FrameStyle
@@ -20,6 +22,7 @@ from aru.ingest import Late, Odd, Update, UpdateResult, compute_update, read_fut
 from aru.predictions import future_style, predict_next
 from aru.records import Record
 from aru.store import About, Key, MemoryStore, SQLiteStore, Store, Transaction
+from aru.store.base import chunks
 
 AT_ONCE = 2**14  # series whose states are decoded at a time
 
@@ -163,6 +166,8 @@ class Stream:
         self._use(about.correctable if about and correctable is None else correctable or 0)
         if about is None:
             about = self._seed(forecaster)
+        elif _lacks(about, self._about):
+            about = self._upgrade()
         archive.check_same(self._about, about, self._store)
 
     def _use(self, correctable: int) -> None:
@@ -188,6 +193,19 @@ class Stream:
                 record = records.begin(forecaster._state, self.correctable)
                 change.put(forecaster._ids.tolist(), self._codec.encode(record))
         return about or self._about
+
+    def _upgrade(self) -> About:
+        """Add what an earlier version did not keep to all records, unless somebody else was faster."""
+        with self._store.writing() as change:
+            about = archive.require_about(change)
+            if _lacks(about, self._about):
+                fields = fields_of(about.layout).values()
+                for keys in chunks(change.keys(), AT_ONCE):
+                    data = stack(archive.require_known(keys, change.get(keys)), about.size, keys)
+                    flat = {field.name: torch.from_numpy(field.decode(data)) for field in fields}
+                    change.put(keys, self._codec.encode(self._codec.build(self._engine.complete(flat))))
+                change.describe(self._about)
+            return archive.require_about(change)
 
     def _known(self, view: Transaction, names: pd.Index[Any]) -> tuple[pd.Index[Any], Record]:
         """Those of the series that are known, and their records."""
@@ -215,6 +233,14 @@ class Stream:
 
     def _decode(self, ids: pd.Index[Any], blobs: Sequence[bytes]) -> Record:
         return self._codec.decode(blobs, ids)
+
+
+def _lacks(theirs: About, ours: About) -> bool:
+    """Whether records are the same but for what can be computed from them (`Engine.complete`)."""
+    have = {tuple(map(str, field)) for field in theirs.layout}
+    missing = [field[0] for field in ours.layout if tuple(map(str, field)) not in have]
+    same = dataclasses.replace(theirs, layout=ours.layout, size=ours.size) == ours
+    return same and bool(missing) and all(name.endswith(".local.now") for name in missing)
 
 
 def _open(store: Store | str | Path | None) -> Store:

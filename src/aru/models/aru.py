@@ -104,10 +104,15 @@ class ARU(AdaptingModel):
         return self._fit(state._replace(local=state.local._replace(stats=stats)))
 
     def _fit(self, state: AdaptingState) -> AdaptingState:
-        """Solve for theta of all observations so far."""
-        theta, failed = solve_ridge(state.local.stats.sxx, state.local.stats.sxy, self.cell.ridge)
-        now = torch.where(failed.unsqueeze(-1), torch.nan, theta)
+        now = self.fit_all(state.local.stats.sxx, state.local.stats.sxy)
         return state._replace(local=state.local._replace(now=now))
+
+    def fit_all(
+        self, sxx: Float[Tensor, "batch J dim dim"], sxy: Float[Tensor, "batch J dim"]
+    ) -> Float[Tensor, "batch J dim"]:
+        """theta of all observations so far, NaN where there is no answer."""
+        theta, failed = solve_ridge(sxx, sxy, self.cell.ridge)
+        return torch.where(failed.unsqueeze(-1), torch.nan, theta)
 
     def learn(self, local: Fitted, rows: Decoded, steps: Int[Tensor, " batch"]) -> Fitted:
         """Add rows of a window whose origin had theta."""
