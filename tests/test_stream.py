@@ -320,7 +320,7 @@ def test_records_of_earlier_versions_are_completed(trained: Forecaster, tmp_path
     size = about.size - sum(field.end - field.begin for field in gone)
     store = SQLiteStore(tmp_path / "state.db")
     with store.writing() as change:
-        for key in change.keys():
+        for key in ("a", "b"):
             (blob,) = change.get([key])
             assert blob is not None
             for field in reversed(gone):
