@@ -77,7 +77,7 @@ def add_product(typing, start, x, n, w, row, limit, out):
             one, two, three, four = (builder.load(total) for total in totals)
             result = builder.fadd(builder.fadd(one, two), builder.fadd(three, four))
             low = _splat(builder, args[5])
-            result = builder.select(builder.fcmp_unordered(">", low, result), low, result)
+            result = builder.select(builder.fcmp_ordered(">", low, result), low, result)
             builder.store(result, _at(builder, sums, column), align=4)
         return context.get_dummy_value()
 
