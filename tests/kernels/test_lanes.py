@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numba import njit
 
-from aru.kernels.lanes import LANES, add_product, add_row, as_float
+from aru.kernels.lanes import CHAINS, DOUBLES, LANES, add_product, add_row, as_float
 
 
 @njit
@@ -41,6 +41,14 @@ def test_products(width: int, n: int, limit: float) -> None:
     np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-5)
     product(start, x, n, w, 5, low, start)  # into the place that it starts from
     np.testing.assert_array_equal(start, out)
+
+
+@pytest.mark.parametrize("n", [CHAINS, LANES])
+def test_products_in_double_precision(n: int) -> None:
+    start, x, w = draw(2 * DOUBLES).astype(float), draw(n), draw(n, 2 * DOUBLES).astype(float)
+    out = np.empty(2 * DOUBLES)
+    product(start, x, n, w, 0, np.float32(-np.inf), out)
+    np.testing.assert_allclose(out, start + x.astype(float) @ w, rtol=1e-14, atol=1e-14)
 
 
 def test_rows() -> None:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, no_type_check
 import numpy as np
 
 from aru.kernels.compiled import compile_kernel, share
-from aru.kernels.lanes import add_product, add_row, as_float
+from aru.kernels.lanes import DOUBLES, add_product, add_row, as_float
 
 FLOATS_A_SERIES = 2**13  # work of a series as `share` counts it
 Array = Any
@@ -166,10 +166,12 @@ def forecast(net: Network, context: Context, new: New, learned: Learned, h: int)
 
 def learn(net: Network, context: Context, new: New, learned: Learned, steps: Array) -> Learned:
     """What is known of each series after all of its rows; `steps` passed before them since its first value."""
-    after = Learned._make(map(np.copy, learned))
+    after = Learned._make(map(np.empty_like, learned))
     flat = after._replace(sxx=after.sxx.reshape(*after.sxx.shape[:2], -1))
 
     def work(lo: int, hi: int) -> None:
+        for new_part, old in zip(after, learned, strict=True):
+            new_part[lo:hi] = old[lo:hi]
         _learn(net.shape, *net.weights, *context, *new, *flat, steps, lo, hi)
 
     share(work, len(steps), FLOATS_A_SERIES, 1)
@@ -349,7 +351,8 @@ def _forecast(
     )
     quarters, a1, a2 = gates.reshape((4, U)), a[:first], a[first:]
     two, factors, extra = np.empty_like(head_b), np.empty_like(out_mu_b), np.empty_like(out_sigma_b)
-    spread, theta = np.zeros(len(sigma1_a), np.float32), np.empty(now.shape[1:])
+    spread, beside = np.zeros(len(sigma1_a), np.float32), -(-J // DOUBLES) * DOUBLES
+    theta, bias, local = np.zeros((dim, beside)), np.zeros(beside), np.zeros(beside)
     spread_part, hidden, hidden2 = np.empty_like(sigma1_b), np.empty_like(mu1_b), np.empty_like(mu2_b)
     zero, one, d, width = np.float32(0.0), np.float32(1.0), now.shape[2] - 1, len(mu1_b)
     for b in range(lo, hi):
@@ -372,8 +375,9 @@ def _forecast(
                 good = True
                 for i in range(d + 1):
                     good &= not np.isnan(now[b, j, i])
-                for i in range(d + 1):
-                    theta[j, i] = now[b, j, i] if good else 0.0
+                for i in range(d):
+                    theta[i, j] = now[b, j, i] if good else 0.0
+                bias[j] = now[b, j, d] if good else 0.0
                 failed[b] |= not good
                 n = np.float32(sn[b, j])
                 variance = np.float32(ss[b, j] / sn[b, j] if sn[b, j] > TINY else 0.0)
@@ -393,11 +397,10 @@ def _forecast(
                 add_product(head_b, h, dim, head, 0, NONE, two)
                 location, more = two[0], two[1]
             mixed = zero
+            if J:
+                add_product(bias, h, dim, theta, 0, NONE, local)
             for j in range(J):
-                value = theta[j, d]
-                for i in range(d):
-                    value += theta[j, i] * h[i]
-                h[dim + j] = np.float32(value)
+                h[dim + j] = np.float32(local[j])
                 mixed += h[dim + j] * mix[j]
             if shape.integration == DIRECT:
                 location, more = mixed, out_sigma_b[0]
