@@ -129,10 +129,9 @@ def _arrays(df: Any, columns: Sequence[str]) -> dict[str, npt.NDArray[Any]] | No
     try:
         if isinstance(df, dict):
             values = {c: np.asarray(df[c]) for c in columns}
-        elif isinstance(df, pd.DataFrame):
+        elif isinstance(df, pd.DataFrame) and len(set(df)) == df.shape[1]:  # no name twice
             parts = {c: df[c] for c in columns}
-            # Several columns of one name would be a frame, which has no dtype.
-            if not all(isinstance(getattr(v, "dtype", None), (np.dtype, pd.StringDtype)) for v in parts.values()):
+            if not all(isinstance(v.dtype, (np.dtype, pd.StringDtype)) for v in parts.values()):
                 return None
             values = {c: v.to_numpy() for c, v in parts.items()}
         else:
