@@ -75,9 +75,10 @@ class Stream:
     def update(self, df: Any, static_df: Any = None, late: Late = "raise") -> UpdateResult:
         """Take in new observations of known and of new series, rows in any order: all of them or none.
 
-        Rows that a series has consumed are counted as duplicates and ignored. Other rows at or before a series' latest
-        time are late: "raise" rejects the call, "skip" applies the rest, and "correct" besides revises the latest
-        steps as far as the store is `correctable`. Rows that were left out are returned with the reason.
+        A dictionary of columns does as well as a frame. Rows that a series has consumed are counted as duplicates and
+        ignored. Other rows at or before a series' latest time are late: "raise" rejects the call, "skip" applies the
+        rest, and "correct" besides revises the latest steps as far as the store is `correctable`. Rows that were left
+        out are returned with the reason.
         """
         return self.apply(df, static_df, late).result
 

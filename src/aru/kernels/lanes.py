@@ -2,6 +2,8 @@
 
 A compiled loop over sixteen numbers spends more time on finding out whether it may be vectorised than on arithmetic.
 Widths here are multiples of LANES or DOUBLES, and sums stay in registers until they are complete.
+
+Numba keeps what it compiled as long as the file of the caller does not change: after a change here, touch network.py.
 """
 
 from __future__ import annotations

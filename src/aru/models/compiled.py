@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from aru.cell import ARUState
 from aru.distributions import MIN_SIGMA, SMALL_COUNT, STUDENT_DF, NegativeBinomial
 from aru.encoders import Embeddings, Gated
+from aru.kernels import contexts
 from aru.kernels import network as kernel
 from aru.kernels.lanes import LANES
 from aru.models.adapting import AdaptingState
@@ -71,10 +72,10 @@ def new_rows(rows: Rows, starts: Tensor, lengths: Tensor, skipped: Tensor) -> ke
 def move_on(state: SeriesState, data: Rows, new: kernel.New, members: tuple[Any, ...]) -> SeriesState:
     """The states after new rows: contexts and clocks move on, and these are their members."""
     s = state
-    old = kernel.Rows._make(v.numpy() for v in (s.ds, s.y, s.observed, s.futr, s.futr_cat, s.hist, s.hist_cat))
-    clock = kernel.Clock._make(v.numpy() for v in (s.last, s.steps, s.total, s.count))
-    rows = kernel.Rows._make(v.numpy() for v in data)
-    moved, after = kernel.move_on(old, clock, rows, new.starts, new.lengths, new.skipped)
+    old = contexts.Rows._make(v.numpy() for v in (s.ds, s.y, s.observed, s.futr, s.futr_cat, s.hist, s.hist_cat))
+    clock = contexts.Clock._make(v.numpy() for v in (s.last, s.steps, s.total, s.count))
+    rows = contexts.Rows._make(v.numpy() for v in data)
+    moved, after = contexts.move_on(old, clock, rows, new.starts, new.lengths, new.skipped)
     last, steps, total, count = map(torch.from_numpy, after)
     ds, y, observed, futr, futr_cat, hist, hist_cat = map(torch.from_numpy, moved)
     return SeriesState(
