@@ -60,10 +60,13 @@ def stream() -> str:
         for r in found["bulk"]
     ]
     head = ["series", "store", "correctable", "updates/s", "with forecasts/s", "per CPU second", "bytes a series"]
-    single = [(f"{r['observations']:,}", r["bytes"], r["p50_ms"], r["p99_ms"]) for r in found["history"]]
-    one = table(["observations before", "bytes", "p50 ms", "p99 ms"], single)
+    single = [
+        (f"{r['observations']:,}", "SQLite" if r["durable"] else "memory", r["form"], r["p50_ms"], r["p99_ms"])
+        for r in found["history"]
+    ]
+    one = table(["observations before", "store", "given and returned as", "p50 ms", "p99 ms"], single)
     origin = _machine(found) + source("stream.json", found)
-    return f"{table(head, rows)}\n\nOne durable update and its forecast:\n\n{one}\n\n{origin}"
+    return f"{table(head, rows)}\n\nOne update and its forecast:\n\n{one}\n\n{origin}"
 
 
 def service() -> str:

@@ -84,14 +84,19 @@ def bulk(model: Forecaster, store: Path | None, series: int, correctable: int = 
     }
 
 
-def single(stream: Stream, uid: str, day: int, rounds: int = 300) -> dict[str, float]:
-    """One observation of one series and its new forecast, durably."""
+def single(stream: Stream, uid: str, day: int, columns: bool, rounds: int = 300) -> dict[str, Any]:
+    """One observation of one series and its new forecast, as frames or as plain columns."""
     clocks = []
     for i in range(rounds):
         row = frame([uid], day + i)
-        clocks.append(Clock(lambda row=row: (stream.update(row), stream.predict([uid]))))
+        if columns:
+            given = {name: row[name].to_numpy() for name in row}
+            clocks.append(Clock(lambda given=given: (stream.update(given), stream.predict_columns([uid]))))
+        else:
+            clocks.append(Clock(lambda row=row: (stream.update(row), stream.predict([uid]))))
     wall, cpu = (1e3 * np.array([getattr(c, kind) for c in clocks[20:]]) for kind in ("wall", "cpu"))
     return {
+        "form": "columns" if columns else "frames",
         "p50_ms": round(float(np.percentile(wall, 50)), 2),
         "p99_ms": round(float(np.percentile(wall, 99)), 2),
         "p50_cpu_ms": round(float(np.percentile(cpu, 50)), 2),
@@ -101,14 +106,16 @@ def single(stream: Stream, uid: str, day: int, rounds: int = 300) -> dict[str, f
 def history(model: Forecaster, folder: Path) -> list[dict[str, Any]]:
     """The same after a short and after a long history."""
     out = []
-    for length in (100, 100_000):
-        with Stream(model, folder / f"history-{length}.db") as stream:
+    for length, store in ((100, folder / "short.db"), (100_000, folder / "long.db"), (100, None)):
+        with Stream(model, store) as stream:
             # Hours would not fit the calendar of daily data, so time begins in the past.
             stream.update(frame(["one"] * length, np.arange(length) - 50_000))
             with stream._store.reading() as view:
                 (blob,) = view.get(["one"])
             assert blob is not None
-            out.append({"observations": length, "bytes": len(blob), **single(stream, "one", length - 50_000)})
+            about = {"observations": length, "durable": store is not None, "bytes": len(blob)}
+            for i, columns in enumerate((False, True)):
+                out.append({**about, **single(stream, "one", length - 50_000 + 300 * i, columns)})
     return out
 
 

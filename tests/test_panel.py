@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from aru.columns import Categories, read_column, read_static, show_rows
+from aru import panel as panels
+from aru.columns import Categories, read_column, read_plain, read_static, show_rows
 from aru.columns import as_frame as wrap
 from aru.errors import (
     AruError,
@@ -32,10 +33,11 @@ DAILY = Frequency("D")
 Make = Callable[[dict[str, Any]], Any]
 
 
-@pytest.fixture(params=["pandas", "polars"])
+@pytest.fixture(params=["pandas", "polars", "dictionary"])
 def make(request: pytest.FixtureRequest) -> Make:
-    """Builds a frame of either library."""
-    return pd.DataFrame if request.param == "pandas" else lambda data: pl.DataFrame(data, strict=False)
+    """Builds a frame of either library, or leaves the columns as they are."""
+    kinds: dict[str, Make] = {"pandas": pd.DataFrame, "polars": lambda data: pl.DataFrame(data, strict=False)}
+    return kinds.get(request.param, dict)
 
 
 def day(number: int) -> dt.datetime:
@@ -345,14 +347,14 @@ def test_missing_columns_are_listed_beside_what_there_is(make: Make) -> None:
 
 
 def test_what_is_not_a_frame_is_refused() -> None:
-    for thing in (None, data(), [1, 2], pd.Series([1.0]), pl.DataFrame(data()).lazy()):
+    for thing in (None, [1, 2], pd.Series([1.0]), pl.DataFrame(data()).lazy()):
         with pytest.raises(InputError, match="must be a pandas or polars data frame, got"):
             read_panel(thing, DAILY)
 
 
 def test_an_empty_frame_is_refused(make: Make) -> None:
     with pytest.raises(InputError, match="df has no rows"):
-        read_panel(make(data())[:0], DAILY)
+        read_panel(make({name: [] for name in data()}), DAILY)
 
 
 def test_repeated_columns_are_refused() -> None:
@@ -651,7 +653,7 @@ def test_future_frames_are_checked_like_any_other(make: Make) -> None:
     with pytest.raises(DuplicateError, match="futr_df has 1 duplicate rows"):
         read_future(make({"unique_id": ["a", "a"], "ds": [day(0), day(0)]}), DAILY, [])
     with pytest.raises(InputError, match="futr_df has no rows"):
-        read_future(make(data())[:0], DAILY, [])
+        read_future(make({name: [] for name in data()}), DAILY, [])
 
 
 # The frame belongs to the caller.
@@ -693,3 +695,42 @@ def test_times_in_no_calendar_are_refused(year: str) -> None:
     df = pd.DataFrame({"unique_id": ["a", "a"], "ds": np.array(["2024-01-01", f"{year}-01-01"], "datetime64[us]")})
     with pytest.raises(ValueRangeError, match=rf"outside the years 1678 to 2261 at \(a, {year}"):
         read_panel(df.assign(y=1.0), Frequency("MS"))
+
+
+IDS = st.one_of(
+    st.lists(st.sampled_from(["a", "b", "", "é"]), min_size=1, max_size=5),
+    st.lists(st.integers(-3, 3), min_size=1, max_size=5),
+    st.lists(st.sampled_from(["a", 1, None, 2.5]), min_size=1, max_size=5),
+)
+MOMENTS = (day(0), day(3), "2024-01-05", "2024-01-05 06:30:01.5", "2024-13-01", "1600-01-01", "05/01/2024", 7, None)
+NUMBERS = (0.0, 1, -2.5, NAN, float("inf"), None, True, "1", "x")
+
+
+@pytest.mark.parametrize("frame", [dict, pd.DataFrame])
+@given(values=st.data())
+def test_plain_rows_are_read_as_any_others(frame: Any, values: st.DataObject) -> None:
+    ids = values.draw(IDS)
+
+    def draw(items: tuple[Any, ...]) -> list[Any]:
+        some = values.draw(st.lists(st.sampled_from(items), min_size=1, max_size=2))  # mostly of one type
+        return values.draw(st.lists(st.sampled_from(some), min_size=len(ids), max_size=len(ids)))
+
+    columns = {"unique_id": ids, "ds": draw(MOMENTS), "y": draw(NUMBERS), "x": draw(NUMBERS)}
+    freq = Frequency(values.draw(st.sampled_from(["D", 1, None])))
+    plain = read_plain(frame(columns), freq, ["y", "x"])
+    if plain is None:
+        return
+    names, ds, datetime, data = panels._read_any(pd.DataFrame(columns), freq, ["y", "x"], "df")
+    pd.testing.assert_index_equal(plain.ids, names)
+    assert (plain.ds.tolist(), plain.datetime) == (ds.tolist(), datetime)
+    for name, column in data.items():
+        got = plain.data[name]
+        assert isinstance(got, Categories) == isinstance(column, Categories)
+        for one, other in zip(*((c if isinstance(c, Categories) else (c,)) for c in (got, column)), strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_the_usual_rows_are_plain() -> None:
+    assert read_plain(pd.DataFrame(data(kind=list("pqpqp"))), DAILY, ["y", "x", "kind"]) is not None
+    assert read_plain(data(ds=["2024-01-01"] * 5), DAILY, ["y", "x"]) is not None
+    assert read_plain(data(ds=np.arange(5)), Frequency(1), ["y"]) is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,7 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from aru import Forecaster, Stream, archive
+from aru import Forecaster, Stream, archive, storage
+from aru.codec import fields_of
 from aru.engine import Engine
 from aru.errors import (
     ColumnError,
@@ -152,13 +154,13 @@ def test_batches_in_any_cut_and_order_give_the_same(trained: Forecaster) -> None
 
 
 def test_a_batch_is_one_network_pass_and_one_write(trained: Forecaster, monkeypatch: pytest.MonkeyPatch) -> None:
-    passes, step = [], Engine._step
+    passes, advance = [], Engine.advance
 
     def counted(self: Engine, state: Any, *rest: Any) -> Any:
         passes.append(len(state.last))
-        return step(self, state, *rest)
+        return advance(self, state, *rest)
 
-    monkeypatch.setattr(Engine, "_step", counted)
+    monkeypatch.setattr(Engine, "advance", counted)
     stream = Stream(trained)
     stream.update(pd.concat([rows(f"s{i}", [20]) for i in range(300)]))
     assert passes == [300]
@@ -303,6 +305,45 @@ def test_a_store_is_never_read_with_another_model(trained: Forecaster, saved: Pa
         assert len(stream.series()) == 2
     assert trained._require_fit().fingerprint == Forecaster.load(saved)._require_fit().fingerprint
     assert other._require_fit().fingerprint != trained._require_fit().fingerprint
+
+
+@pytest.mark.parametrize("correctable", [0, 3])
+def test_records_of_earlier_versions_are_completed(trained: Forecaster, tmp_path: Path, correctable: int) -> None:
+    """They did not keep theta of all observations."""
+    with Stream(trained, tmp_path / "state.db", correctable) as stream:
+        stream.update(both([20, 21], "ab"))
+        expected, about = stream.predict(), stream._about
+    fields = fields_of(about.layout)
+    gone = [field for name, field in fields.items() if name.endswith(".local.now")]
+    assert len(gone) == 1 + bool(correctable)
+    layout = [field for field in about.layout if field[0] not in {field.name for field in gone}]
+    size = about.size - sum(field.end - field.begin for field in gone)
+    store = SQLiteStore(tmp_path / "state.db")
+    with store.writing() as change:
+        for key in ("a", "b"):
+            (blob,) = change.get([key])
+            assert blob is not None
+            for field in reversed(gone):
+                blob = blob[: field.begin] + blob[field.end :]
+            change.put([key], [blob])
+        change.describe(dataclasses.replace(about, layout=layout, size=size))
+    for _ in range(2):
+        with Stream(trained, tmp_path / "state.db") as stream:
+            pd.testing.assert_frame_equal(stream.predict(), expected)
+    other = dataclasses.replace(about, layout=layout[1:], size=size)
+    with store.writing() as change:
+        change.describe(other)
+    with pytest.raises(StorageError, match="written in another format"):
+        Stream(trained, tmp_path / "state.db")
+
+
+def test_states_that_earlier_versions_saved_are_completed(trained: Forecaster, tmp_path: Path) -> None:
+    trained.save(tmp_path / "model")
+    saved = storage.read(tmp_path / "model")
+    states = {name: value for name, value in saved.states.items() if not name.endswith(".local.now")}
+    assert len(states) == len(saved.states) - 1
+    storage.write(tmp_path / "model", saved._replace(states=states))
+    pd.testing.assert_frame_equal(Forecaster.load(tmp_path / "model").predict(), trained.predict())
 
 
 def test_a_store_keeps_what_it_was_created_with(trained: Forecaster, tmp_path: Path) -> None:

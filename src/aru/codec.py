@@ -10,7 +10,7 @@ All series of one model have the same layout, so that many records are one (seri
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -25,6 +25,7 @@ from aru.state import leaves, replace_leaves
 FORMAT = 1
 HEAD = np.frombuffer(b"ARU" + bytes([FORMAT]), np.uint8)
 
+_HEAD = "head"
 Bytes = npt.NDArray[np.uint8]
 Tree = TypeVar("Tree")
 
@@ -53,23 +54,27 @@ class Codec(Generic[Tree]):
         self.layout = [[name, _little(value).str, list(value.shape[1:])] for name, value in leaves(like)]
         self._fields = list(fields_of(self.layout).values())
         self.size = self._fields[-1].end
+        parts = [(_HEAD, "u1", (len(HEAD),)), *((f.name, f.dtype, f.shape) for f in self._fields)]
+        self._dtype = np.dtype(parts)  # packed, as the fields are
 
     def encode(self, record: Tree) -> list[bytes]:
         """One blob per series."""
         parts = [value for _, value in leaves(record)]
-        n = len(parts[0])
-        out = np.empty((n, self.size), np.uint8)
-        out[:, : len(HEAD)] = HEAD
+        out = np.empty(len(parts[0]), self._dtype)
+        out[_HEAD] = HEAD
         for field, value in zip(self._fields, parts, strict=True):
-            array = np.ascontiguousarray(value.detach().cpu().numpy(), dtype=field.dtype)
-            out[:, field.begin : field.end] = array.reshape(n, math.prod(field.shape)).view(np.uint8)
-        blobs: list[bytes] = out.view(f"V{self.size}").ravel().tolist()
+            out[field.name] = value.cpu().numpy()
+        blobs: list[bytes] = out.view(f"V{self.size}").tolist()
         return blobs
 
     def decode(self, blobs: Sequence[bytes], names: Sequence[Any] | pd.Index[Any]) -> Tree:
         """The inverse of `encode`; `names` are the series, for errors."""
-        data = stack(blobs, self.size, names)
-        return replace_leaves(self._like, {f.name: torch.from_numpy(f.decode(data)) for f in self._fields})
+        data = stack(blobs, self.size, names).view(self._dtype)[:, 0]
+        return self.build({f.name: torch.from_numpy(data[f.name].copy()) for f in self._fields})
+
+    def build(self, flat: Mapping[str, Tensor]) -> Tree:
+        """Records from their tensors by name."""
+        return replace_leaves(self._like, flat)
 
 
 def stack(blobs: Sequence[bytes], size: int, names: Sequence[Any] | pd.Index[Any]) -> Bytes:

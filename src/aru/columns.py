@@ -5,6 +5,8 @@ Any eager frame that narwhals reads. Every problem raises an error that shows th
 
 from __future__ import annotations
 
+import datetime as dt
+import re
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
@@ -24,6 +26,10 @@ Ints = npt.NDArray[np.int64]
 
 
 Bools = npt.NDArray[np.bool_]
+
+FEW = 256  # rows that are worth a look at each of their values
+_ISO = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?)?")
+EARLIEST, LATEST = np.datetime64("1678", "us"), np.datetime64("2262", "us")
 
 
 class Categories(NamedTuple):
@@ -51,9 +57,11 @@ def show_times(ds: Times, datetime: bool) -> list[str]:
 
 
 def as_frame(df: Any, name: str) -> nw.DataFrame[Any]:
-    """Any eager frame that narwhals knows."""
+    """Any eager frame that narwhals knows, or a dictionary of columns."""
     if isinstance(df, nw.DataFrame):
         return df
+    if isinstance(df, dict):
+        df = _from_columns(df, name)
     try:
         frame: nw.DataFrame[Any] = nw.from_native(df, eager_only=True)
     except TypeError as error:
@@ -63,9 +71,93 @@ def as_frame(df: Any, name: str) -> nw.DataFrame[Any]:
     return frame
 
 
+def _from_columns(columns: dict[str, Any], name: str) -> pd.DataFrame:
+    try:
+        return pd.DataFrame(columns)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} is no table: {error}. Give columns that are equally long.") from error
+
+
 def _repeated(df: Any) -> str:
     columns = pd.Index(df.columns)
     return listing(list(columns[columns.duplicated()].unique()))
+
+
+class Plain(NamedTuple):
+    """The columns of rows that have nothing out of the ordinary."""
+
+    ids: pd.Index[Any]
+    ds: Times
+    datetime: bool
+    data: dict[str, Column]
+
+
+def read_plain(df: Any, freq: Frequency, columns: Sequence[str]) -> Plain | None:
+    """The columns of a pandas frame or a dictionary, in a fraction of the time that frames and types of any kind take.
+
+    None where something needs a closer look, by the functions below: another kind of frame, a missing column, a type
+    that has to be converted, a value that may be wrong.
+    """
+    values = _arrays(df, ("unique_id", "ds", *columns))
+    if values is None:
+        return None
+    ids, ds = values.pop("unique_id"), _plain_times(values.pop("ds"))
+    datetime = ds.dtype.kind == "M"
+    if not (_is_text(ids) or ids.dtype == np.int64) or isinstance(freq.freq, int if datetime else str):
+        return None
+    if datetime:
+        ds = ds.astype("datetime64[us]")
+        if not ((ds >= EARLIEST) & (ds < LATEST)).all():  # nor where it is missing
+            return None
+    elif ds.dtype != np.int64:
+        return None
+    data: dict[str, Column] = {}
+    for name, column in values.items():
+        if column.dtype.kind in "iuf":
+            data[name] = numbers = column.astype(np.float64)
+            if np.isinf(numbers).any():
+                return None
+        elif name != "y" and _is_text(column):
+            data[name] = _categories(column)
+        else:
+            return None
+    return Plain(pd.Index(ids, dtype=ids.dtype), ds.view(np.int64), datetime, data)
+
+
+def _arrays(df: Any, columns: Sequence[str]) -> dict[str, npt.NDArray[Any]] | None:
+    """Columns whose types numpy knows, all of the same length and not empty."""
+    try:
+        if isinstance(df, dict):
+            values = {c: np.asarray(df[c]) for c in columns}
+        elif isinstance(df, pd.DataFrame) and len(set(df)) == df.shape[1]:  # no name twice
+            parts = {c: df[c] for c in columns}
+            if not all(isinstance(v.dtype, (np.dtype, pd.StringDtype)) for v in parts.values()):
+                return None
+            values = {c: v.to_numpy() for c, v in parts.items()}
+        else:
+            return None
+    except (KeyError, TypeError, ValueError):
+        return None
+    values = {c: v.astype(object) if v.dtype.kind == "U" else v for c, v in values.items()}
+    shape = values[columns[0]].shape
+    return values if len(shape) == 1 and shape[0] and all(v.shape == shape for v in values.values()) else None
+
+
+def _plain_times(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Texts and times of Python as numpy's, where they are few and there is no doubt about them."""
+    if values.dtype == object and len(values) <= FEW:
+        types = set(map(type, values))
+        sure = all(map(_ISO.fullmatch, values)) if types == {str} else types <= {dt.datetime, pd.Timestamp}
+        if sure and (types == {str} or not any(value.tzinfo for value in values)):
+            try:
+                return np.array(values, dtype="datetime64[us]")
+            except ValueError:  # no such day
+                return values
+    return values
+
+
+def _is_text(values: npt.NDArray[Any]) -> bool:
+    return values.dtype == object and set(map(type, values)) == {str}
 
 
 def read_static(df: Any, ids: pd.Index[Any], columns: Sequence[str], name: str = "static_df") -> dict[str, Column]:
@@ -103,13 +195,18 @@ def read_column(frame: nw.DataFrame[Any], column: str, name: str) -> Column:
             )
         return values
     if dtype == nw.Boolean or dtype in (nw.String, nw.Categorical, nw.Enum, nw.Object):
-        text = np.array([str(v) for v in _to_objects(series)[~missing]], dtype=object)
+        found = _categories(np.array([str(v) for v in _to_objects(series)[~missing]], dtype=object))
         codes = np.full(len(missing), -1)
-        codes[~missing], categories = pd.factorize(text, sort=True)
-        return Categories(codes, tuple(categories))
+        codes[~missing] = found.codes
+        return Categories(codes, found.values)
     raise ColumnError(
         f"Column {column!r} of {name} has type {dtype}: covariates are numbers, strings, categories or bools."
     )
+
+
+def _categories(text: npt.NDArray[Any]) -> Categories:
+    codes, values = pd.factorize(text, sort=True)
+    return Categories(codes, tuple(values))
 
 
 def map_rows(column: Column, pick: Callable[[Any], Any]) -> Column:
@@ -179,7 +276,7 @@ def read_times(frame: nw.DataFrame[Any], freq: Frequency, name: str) -> tuple[Ti
 
 def _refuse_far(frame: nw.DataFrame[Any], times: Any, name: str) -> None:
     """Times that can only be mistakes: no calendar is counted through for thousands of years."""
-    far = (times < np.datetime64("1678", "us")) | (times >= np.datetime64("2262", "us"))
+    far = (times < EARLIEST) | (times >= LATEST)
     if far.any():
         raise ValueRangeError(
             f"ds of {name} lies outside the years 1678 to 2261 at {_name_rows(frame, far)}. Correct these rows."

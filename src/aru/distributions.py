@@ -10,7 +10,7 @@ from __future__ import annotations
 import abc
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -68,8 +68,7 @@ class Gaussian(Distribution):
 
     def quantile(self, params: Params, q: float | Tensor, scale: Tensor) -> Tensor:
         """mu + sigma Phi^-1(q)."""
-        z: Tensor = torch.special.ndtri(torch.as_tensor(q, dtype=torch.float64))
-        return params.mu + params.sigma * z.to(params.mu)
+        return params.mu + params.sigma * _standard(torch.special.ndtri, q, params.mu)
 
 
 class StudentT(Distribution):
@@ -82,7 +81,7 @@ class StudentT(Distribution):
 
     def quantile(self, params: Params, q: float | Tensor, scale: Tensor) -> Tensor:
         """Closed form for four degrees of freedom (Shaw, 2006)."""
-        return params.mu + params.sigma * student_quantile(torch.as_tensor(q, dtype=torch.float64)).to(params.mu)
+        return params.mu + params.sigma * _standard(student_quantile, q, params.mu)
 
 
 class NegativeBinomial(Distribution):
@@ -124,6 +123,16 @@ DISTRIBUTIONS: Mapping[str, Distribution] = MappingProxyType(
 )
 
 
+def _standard(quantile: Callable[[Tensor], Tensor], q: float | Tensor, like: Tensor) -> float | Tensor:
+    """Quantiles of a standard distribution, in the type of `like`."""
+    return quantile(q.double()).to(like) if isinstance(q, Tensor) else _standard_number(quantile, q)
+
+
+@functools.cache
+def _standard_number(quantile: Callable[[Tensor], Tensor], q: float) -> float:
+    return float(quantile(torch.tensor(q, dtype=torch.float64)))
+
+
 def student_quantile(q: Tensor) -> Tensor:
     """Quantile of Student's t with four degrees of freedom."""
     a = (4 * q * (1 - q)).sqrt()
@@ -158,31 +167,27 @@ class Predictive(NamedTuple):
     """Forecast distribution of y: a distribution of z, its scale and the target transform."""
 
     family: Distribution
-    params: Params
+    params: Params  # in double precision
     scale: Tensor
     transform: str | None
     nonnegative: bool
 
     def quantile(self, q: float) -> Tensor:
         """Quantile of y. Values that y cannot take are cut off: the quantiles of max(y, 0)."""
-        y = self.scale * inverse_transform(self.transform, self.family.quantile(self._double, q, self.scale))
+        y = self.scale * inverse_transform(self.transform, self.family.quantile(self.params, q, self.scale))
         return y.clamp(min=0) if self.nonnegative else y
 
     def mean(self) -> Tensor:
         """Mean of y; with a transform the winsorised one, which a tail that no data support does not decide."""
         if self.transform is None:
-            ratio = self.family.mean(self._double, self.scale)
+            ratio = self.family.mean(self.params, self.scale)
         else:
             ratio = torch.zeros((), dtype=torch.float64)
             for u, w in zip(*_quadrature(), strict=True):
-                z = self.family.quantile(self._double, u, self.scale)
+                z = self.family.quantile(self.params, u, self.scale)
                 ratio = ratio + w * inverse_transform(self.transform, z)
         y = self.scale * ratio
         return y.clamp(min=0) if self.nonnegative else y
-
-    @property
-    def _double(self) -> Params:
-        return Params(*(p.double() for p in self.params))
 
 
 class Samples(NamedTuple):

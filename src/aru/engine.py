@@ -10,20 +10,24 @@ import functools
 import hashlib
 import itertools
 import json
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from aru.errors import ConfigError
-from aru.models.base import Model
+from aru.models.aru import ARU
+from aru.models.base import Model, Output
 from aru.schema import Rows, Schema, Static
 from aru.settings import Settings
 from aru.state import SeriesState, concat, put, take, tree_map
 from aru.tracking import Made, Tracking
 from aru.windows import Block
+
+if TYPE_CHECKING:
+    from aru.models.compiled import CompiledModel
 
 SERIES_AT_ONCE = {"cpu": 2**14, "cuda": 2**18}  # in one network pass, which bounds memory
 WINDOWS_AT_ONCE = 2**14  # of all series together, when history is replayed
@@ -73,6 +77,19 @@ class Engine:
         self._tracking = tracking if tracking.gated or tracking.calibrated else None
 
     @functools.cached_property
+    def compiled(self) -> list[CompiledModel] | None:
+        """The models as the kernels of the CPU compute them; None where torch is needed.
+
+        That is by at least one of the models, or to follow forecasts window by window.
+        """
+        if self.device.type != "cpu" or self._tracking is not None:
+            return None
+        from aru.models.compiled import compile_model  # brings Numba, which takes a moment to load
+
+        found = [model for model in map(compile_model, self.models) if model is not None]
+        return found if len(found) == len(self.models) else None
+
+    @functools.cached_property
     def fingerprint(self) -> str:
         """Hash of weights, settings and schema. States belong to the model that computed them and to no other."""
         off = {"gate": False, "calibration": None}  # as they were before there were such settings
@@ -109,11 +126,26 @@ class Engine:
         return state if self._tracking is None else self._tracking.begin(state)
 
     @torch.no_grad()
+    def complete(self, flat: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """States by path, with what earlier versions did not keep: theta of all observations."""
+        out = dict(flat)
+        for key in flat:
+            local, found, _ = key.partition(".stats.sxx")
+            if found and f"{local}.now" not in flat:
+                model = self.models[int(local.split(".")[-2])]
+                assert isinstance(model, ARU)
+                sxx, sxy = (flat[f"{local}.stats.{name}"].to(self.device) for name in ("sxx", "sxy"))
+                out[f"{local}.now"] = model.fit_all(sxx, sxy)
+        return out
+
+    @torch.no_grad()
     def advance(self, state: SeriesState, data: Ragged, adapt: bool = True) -> SeriesState:
         """Take in new rows of each series. A series without rows stays as it is.
 
         With `adapt` false only contexts move on; what the models learned about a series is left alone.
         """
+        if self.compiled is not None:
+            return self._advance_compiled(self.compiled, state, data, adapt)
         data = Ragged(Rows._make(v.to(self.device) for v in data.rows), *(v.to(self.device) for v in data[1:]))
         for part in _segments(data):
             jump = torch.where(part.lengths > 0, _first(part), 0)
@@ -130,6 +162,9 @@ class Engine:
     @torch.no_grad()
     def forecast(self, state: SeriesState, future: Rows, quantiles: Sequence[float]) -> Forecast:
         """Forecast the next h steps of every series; `future` holds h rows for each, one series after the other."""
+        if self.compiled is not None:
+            outputs = self._outputs(self.compiled, state, future)
+            return self._finish(*_combine(outputs, quantiles), _any_failed(outputs))
         n, h = len(state.last), self.settings.h
         future = Rows._make(v.to(self.device).unflatten(0, (n, h)) for v in future)
         parts = []
@@ -147,13 +182,13 @@ class Engine:
         tracking = self._tracking
         made, failed = self._make(state, future, [*quantiles, *(() if tracking is None else tracking.quantiles)])
         if tracking is None:
-            mean, quantile = made.mean[0], made.quantiles[0]
-        else:
-            mean, quantile = tracking.issue(state.track, made, quantiles)
+            return self._finish(made.mean[0], made.quantiles[0], failed)
+        return self._finish(*tracking.issue(state.track, made, quantiles), failed)
+
+    def _finish(self, mean: Tensor, quantiles: Tensor, failed: Tensor) -> Forecast:
         if self.schema.integer:
-            quantile = quantile.round()  # y = round(.): quantiles map exactly through it
-        failed = failed | ~mean.isfinite().all(1)
-        return Forecast(mean, quantile, failed)
+            quantiles = quantiles.round()  # y = round(.): quantiles map exactly through it
+        return Forecast(mean, quantiles, failed | ~mean.isfinite().all(1))
 
     def _experts(self, state: SeriesState, future: Rows, quantiles: Sequence[float]) -> Made:
         return self._make(state, future, quantiles)[0]
@@ -165,16 +200,27 @@ class Engine:
         if experts == 2:  # beside each series one of which nothing was learned
             block = concat([block, block])
             members = tuple(concat([model.init_state(n), m]) for model, m in zip(self.models, members, strict=True))
-        means, values, failures = [], [], []
-        for model, member in zip(self.models, members, strict=True):
-            out = model.forecast(member, block)
-            means.append(out.forecast.mean())
-            values.append(torch.stack([out.forecast.quantile(q) for q in quantiles]))
-            failures.append(out.failed[-n:])
-        # An ensemble's quantiles are the averages of its members' quantiles.
-        mean, quantile = torch.stack(means).mean(0), torch.stack(values).mean(0)
+        outputs = [model.forecast(member, block) for model, member in zip(self.models, members, strict=True)]
+        mean, quantile = _combine(outputs, quantiles)
         made = Made(mean.unflatten(0, (experts, n)), quantile.unflatten(1, (experts, n)).movedim(1, 0))
-        return made, torch.stack(failures).any(0)
+        return made, _any_failed(outputs)[-n:]
+
+    def _outputs(self, models: Sequence[CompiledModel], state: SeriesState, future: Rows) -> list[Output]:
+        from aru.models.compiled import new_rows
+
+        n, h = len(state.last), self.settings.h
+        new = new_rows(future, torch.arange(0, n * h, h), torch.full((n,), h), torch.zeros(0, dtype=torch.int64))
+        return [model.forecast(state, member, new, h) for model, member in zip(models, state.members, strict=True)]
+
+    def _advance_compiled(
+        self, models: Sequence[CompiledModel], state: SeriesState, data: Ragged, adapt: bool
+    ) -> SeriesState:
+        from aru.models.compiled import move_on, new_rows
+
+        new, members = new_rows(*data), state.members
+        if adapt:
+            members = tuple(model.learn(state, m, new) for model, m in zip(models, members, strict=True))
+        return move_on(state, data.rows, new, members)
 
     def _advance_group(self, state: SeriesState, data: Ragged, index: Tensor, adapt: bool) -> SeriesState:
         if self._tracking is not None and adapt:
@@ -275,6 +321,23 @@ class Engine:
         if self._tracking is not None:
             state = self._tracking.jump(state, steps, self._experts) if adapt else self._tracking.forget(state)
         return state._replace(steps=state.steps + steps, members=members)
+
+
+def _combine(outputs: Sequence[Output], quantiles: Sequence[float]) -> tuple[Tensor, Tensor]:
+    """Means and quantiles; an ensemble's quantiles are the averages of its members' quantiles."""
+    mean = _average([out.forecast.mean() for out in outputs])
+    return mean, _average([torch.stack([out.forecast.quantile(q) for q in quantiles]) for out in outputs])
+
+
+def _any_failed(outputs: Sequence[Output]) -> Tensor:
+    failed = outputs[0].failed
+    for out in outputs[1:]:
+        failed = failed | out.failed
+    return failed
+
+
+def _average(values: Sequence[Tensor]) -> Tensor:
+    return values[0] if len(values) == 1 else torch.stack(list(values)).mean(0)
 
 
 def _latest(old: Tensor, new: Tensor, steps: Tensor | None) -> Tensor:

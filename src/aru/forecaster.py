@@ -16,7 +16,7 @@ import torch
 
 from aru import records, storage
 from aru.backtest import cutoff_rows, rolling
-from aru.columns import Ints, as_frame, read_static, show_rows
+from aru.columns import Ints, read_static, show_rows
 from aru.engine import Engine, choose_device
 from aru.errors import (
     AruError,
@@ -220,7 +220,7 @@ class Forecaster:
         index = self._index(ids)
         state = records.select(Record(self._state), index).now
         columns = predict_next(engine, self._freq, self._ids[index], state, futr, level)
-        return future_style(self._style, futr_df).build(columns)
+        return future_style(self._style, futr_df).build(columns, self.settings.h)
 
     def predict_new(self, futr_df: Any, static_df: Any = None, level: Sequence[float] | None = None) -> Any:
         """Forecast the first h steps of series that have no value yet, from static and known covariates alone.
@@ -231,7 +231,7 @@ class Forecaster:
         names, ds, rows = first_rows(engine, self._freq, self._ids, futr_df)
         static = engine.schema.encode_static(read_static(static_df, names, self.settings.stat_exog_list), names)
         columns = predict_rows(engine, names, engine.empty(static), ds, rows, level)
-        return future_style(self._style, futr_df).build(columns)
+        return future_style(self._style, futr_df).build(columns, self.settings.h)
 
     def update(self, new_df: Any, static_df: Any = None, late: Literal["raise", "skip"] = "raise") -> UpdateResult:
         """Take in new observations of known and of new series, rows in any order: all of them or none.
@@ -240,9 +240,8 @@ class Forecaster:
         time with another or an unknown value is late: `late="raise"` rejects the call, "skip" applies the rest.
         """
         engine = self._require_fit()
-        frame = as_frame(new_df, "new_df")
-        style = FrameStyle.of(frame, self._style)
-        new = read_update(engine, self._freq, frame)
+        new = read_update(engine, self._freq, new_df)
+        style = FrameStyle.of(new_df, self._style)
         at = self._ids.get_indexer(new.ids)
         at = at[at >= 0]
         known = records.select(Record(self._state), at)
@@ -349,7 +348,8 @@ class Forecaster:
         forecaster._ids = pd.Index(saved.series["ids"], dtype=id_type)
         forecaster._trained_ids = pd.Index(saved.series["trained_ids"], dtype=id_type)
         forecaster._trained_until = np.array(saved.series["trained_until"], dtype=np.int64)
-        forecaster._state = from_dict(forecaster._engine.empty(schema.no_static()), saved.states)
+        states = forecaster._engine.complete(saved.states)
+        forecaster._state = from_dict(forecaster._engine.empty(schema.no_static()), states)
         if len(forecaster._ids) != len(forecaster._state.last):
             raise ValueError(f"{len(forecaster._ids)} series but {len(forecaster._state.last)} states")
         return forecaster

@@ -9,10 +9,13 @@ from typing import Any
 
 import narwhals as nw
 import numpy as np
+import pandas as pd
 
 from aru.columns import as_frame
 from aru.engine import Forecast
 from aru.errors import ConfigError
+
+MANY = 2**12  # rows from which it pays to convert the name of a series once instead of in every row
 
 
 def quantiles_of(level: Sequence[float] | None) -> list[float]:
@@ -49,7 +52,11 @@ class FrameStyle:
 
     @classmethod
     def of(cls, df: Any, default: FrameStyle | None = None) -> FrameStyle:
-        """The style of a frame; `ds` as in `default` if given."""
+        """The style of a frame; `ds` as in `default` if given, and all of it for a dictionary of columns."""
+        if default is not None and isinstance(df, dict):
+            return default
+        if default is not None and isinstance(df, pd.DataFrame):
+            return cls("pandas", default.ds)
         frame = as_frame(df, "df")
         backend = "polars" if frame.implementation.is_polars() else "pandas"
         if default is not None:
@@ -61,13 +68,13 @@ class FrameStyle:
             return cls(backend, "date")
         return cls(backend, getattr(kind, "time_unit", "ns"))
 
-    def build(self, columns: Mapping[str, Any]) -> Any:
-        """A frame of these columns; `ds` and `cutoff` are internal times."""
+    def build(self, columns: Mapping[str, Any], each: int = 1) -> Any:
+        """A frame of these columns; `ds` and `cutoff` are internal times. A series' name stands in `each` rows."""
         data = {k: self._times(v) if k in ("ds", "cutoff") else v for k, v in columns.items()}
         if self.backend == "pandas":
-            import pandas as pd
-
-            return pd.DataFrame(data)
+            if each > 1 and len(data["unique_id"]) > MANY:
+                data["unique_id"] = pd.Series(data["unique_id"][::each]).array.repeat(each)
+            return pd.DataFrame(data, copy=False)
         text = [k for k, v in data.items() if v.dtype == object]
         frame = nw.from_dict({k: v.tolist() if k in text else v for k, v in data.items()}, backend="polars")
         dates = [k for k in ("ds", "cutoff") if k in data] if self.ds == "date" else []

@@ -29,6 +29,7 @@ CYCLES: Mapping[str, int] = MappingProxyType(
         "month": 366 * DAY,
     }
 )
+CODES = 60  # codes of a calendar feature lie below
 MONTHS = ("M", "MS", "ME", "BMS", "BME")
 QUARTERS = ("Q", "QS", "QE", "BQS", "BQE")
 

@@ -19,7 +19,7 @@ from aru.engine import Engine
 from aru.errors import ColumnError, ConfigError, FutureError, LateError, ValueRangeError, listing
 from aru.frames import FrameStyle
 from aru.frequency import Frequency, Times
-from aru.panel import Known, Observations, Panel, continuation, read_future, read_observations
+from aru.panel import Known, Observations, Panel, continuation, next_steps, read_future, read_observations
 from aru.records import Flat, Past, Record
 from aru.schema import Rows, Schema
 from aru.screening import set_aside
@@ -92,7 +92,12 @@ def compute_update(
     """
     if late not in ("raise", "skip", "correct"):
         raise ConfigError(f"late={late!r} is not known: choose 'raise', 'skip' or 'correct'.")
+    if late == "correct" and not isinstance(record.past, Past):
+        raise ConfigError("late='correct' needs a store that was created with correctable=1 or more steps.")
     known = Known(ids, record.now.last.cpu().numpy())
+    panel = next_steps(new, freq, known)
+    if panel is not None:
+        return _take_next(engine, style, panel, record)
     new, aside = set_aside(new, freq, known) if odd == "skip" else (new, None)
     panel, past = continuation(new, freq, known, engine.max_gap + record.correctable)
     reasons = judge_past(ids, _remembered(record), past)
@@ -133,6 +138,22 @@ def compute_update(
     corrections = _flat(engine.schema, names, past.select(revised)) if revised.any() else None
     advanced = records.advance(engine, base, _flat(engine.schema, names, panel), corrections)
     return Update(names, new_ids, advanced, result, tally, repeated)
+
+
+def _take_next(engine: Engine, style: FrameStyle, panel: Panel, record: Record) -> Update:
+    """The usual update, which gives the rest of this module nothing to do: one row of each series, its next one."""
+    n = len(panel.ids)
+    each, none = np.ones(n, np.int64), np.zeros(n, np.int64)
+    nothing = {
+        "unique_id": panel.ids[:0].to_numpy(),
+        "ds": panel.ds[:0],
+        "y": panel.y[:0],
+        "reason": none[:0].astype(object),
+    }
+    result = UpdateResult(n, 0, 0, 0, [], nothing, style)
+    flat = Flat(np.arange(n), engine.schema.encode(panel), panel.skipped)
+    advanced = records.advance(engine, record, flat)
+    return Update(panel.ids, panel.ids[:0], advanced, result, Tally(panel.ids, each, none, none, none), nothing)
 
 
 def _tally(ids: pd.Index[Any], panel: Panel, past: Panel, duplicate: Bools, revised: Bools) -> Tally:
@@ -311,8 +332,7 @@ def _remembered(record: Record) -> Remembered:
 
 def _in_reach(freq: Frequency, ids: pd.Index[Any], record: Record, past: Panel) -> Bools:
     """Which rows of the past lie in the part of their series that can be revised."""
-    if not isinstance(record.past, Past):
-        raise ConfigError("late='correct' needs a store that was created with correctable=1 or more steps.")
+    assert isinstance(record.past, Past)
     if len(past.ds) == 0:
         return np.zeros(0, bool)
     series = ids.get_indexer(past.ids)[past.series]
@@ -357,6 +377,9 @@ def _next_rows(panel: Panel, ids: pd.Index[Any], last: Times, h: int) -> tuple[I
 def _encode_future(schema: Schema, ids: pd.Index[Any], ds: Times, columns: dict[str, Column]) -> Rows:
     """Rows of the future: known covariates as given; y and historic covariates are missing."""
     n, h = ds.shape
+    if n > 1 and not columns and (ds == ds[0]).all():  # the same for all series
+        one = _encode_future(schema, ids[:1], ds[:1], columns)
+        return Rows._make(v.repeat(n, *(1,) * (v.ndim - 1)) for v in one)
     missing: dict[str, Column] = {c.name: np.full(n * h, np.nan) for c in schema.hist[0]}
     missing |= {c.name: Categories(np.full(n * h, -1), ()) for c in schema.hist[1]}
     panel = Panel(

@@ -25,6 +25,7 @@ from aru.columns import (
     map_rows,
     read_column,
     read_ids,
+    read_plain,
     read_target,
     read_times,
     require_columns,
@@ -149,6 +150,14 @@ def continuation(new: Observations, freq: Frequency, known: Known, max_gap: int 
     return panel.select(panel.ds > last[panel.series]), past
 
 
+def next_steps(new: Observations, freq: Frequency, known: Known) -> Panel | None:
+    """The panel of `continuation` where each row is the next step of another known series; None otherwise."""
+    rows, ids, datetime, _ = new
+    if len(rows.codes) != len(ids) or not ids.equals(known.ids) or not (rows.ds > known.last).all():
+        return None
+    return rows.panel(ids, datetime) if (freq.steps(known.last, rows.ds) == 1).all() else None
+
+
 def read_future(df: Any, freq: Frequency, columns: Sequence[str], name: str = "futr_df") -> Panel:
     """Rows of known covariates, sorted by series and time, as they are: nothing is filled in."""
     rows, ids, datetime = _read_rows(df, freq, columns, name)
@@ -157,15 +166,14 @@ def read_future(df: Any, freq: Frequency, columns: Sequence[str], name: str = "f
 
 def _read_rows(df: Any, freq: Frequency, columns: Sequence[str], name: str) -> tuple[_Rows, pd.Index[Any], bool]:
     """Checked rows sorted by series and time, the series' ids in order, and whether time is a datetime."""
-    frame = as_frame(df, name)
-    require_columns(frame, ["unique_id", "ds", *columns], name)
-    if len(frame) == 0:
-        raise InputError(f"{name} has no rows.")
-    ids = read_ids(frame, name)
-    ds, datetime = read_times(frame, freq, name)
-    y = read_target(frame, name) if "y" in columns else np.full(len(ds), np.nan)
+    ids, ds, datetime, data = read_plain(df, freq, columns) or _read_any(df, freq, columns, name)
+    y = data.pop("y", None)
+    assert not isinstance(y, Categories)
+    y = np.full(len(ds), np.nan) if y is None else y
+    if len(ids) == 1 or (ids.is_monotonic_increasing and ids.is_unique):  # one row of each series, in order
+        return _Rows(np.arange(len(ids)), ds, y, data), ids, datetime
     codes, unique = pd.factorize(ids, sort=True)
-    rows = _Rows(codes, ds, y, {c: read_column(frame, c, name) for c in columns if c != "y"}).sorted()
+    rows = _Rows(codes, ds, y, data).sorted()
     same = (rows.codes[1:] == rows.codes[:-1]) & (rows.ds[1:] == rows.ds[:-1])
     if same.any():
         at = np.flatnonzero(same) + 1
@@ -175,6 +183,19 @@ def _read_rows(df: Any, freq: Frequency, columns: Sequence[str], name: str) -> t
             "Keep one row of each."
         )
     return rows, unique, datetime
+
+
+def _read_any(
+    df: Any, freq: Frequency, columns: Sequence[str], name: str
+) -> tuple[pd.Index[Any], Times, bool, dict[str, Column]]:
+    frame = as_frame(df, name)
+    require_columns(frame, ["unique_id", "ds", *columns], name)
+    if len(frame) == 0:
+        raise InputError(f"{name} has no rows.")
+    ids = read_ids(frame, name)
+    ds, datetime = read_times(frame, freq, name)
+    data = {c: read_target(frame, name) if c == "y" else read_column(frame, c, name) for c in columns}
+    return ids, ds, datetime, data
 
 
 def _positions(rows: _Rows, ids: pd.Index[Any], freq: Frequency, datetime: bool, name: str) -> Ints:

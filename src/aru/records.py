@@ -113,6 +113,9 @@ def _recent(record: Record) -> Flat:
 
 def _ragged(parts: list[Flat], n: int) -> Ragged:
     """Rows sorted by series and time. Of several rows for one time the last part's counts."""
+    if len(parts) == 1 and np.array_equal(parts[0].series, np.arange(n)):  # one row of each
+        each = torch.arange(n)
+        return Ragged(parts[0].rows, each, torch.ones_like(each), torch.from_numpy(parts[0].skipped))
     series = np.concatenate([p.series for p in parts])
     rows = Rows._make(torch.cat(v) for v in zip(*(p.rows for p in parts), strict=True))
     skipped = np.concatenate([p.skipped for p in parts])

@@ -8,6 +8,7 @@ are rescaled to [0, 1] by training's range and followed by an indicator of missi
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ from torch import Tensor
 
 from aru.columns import Categories, Column, Floats, Ints
 from aru.errors import ColumnError, ConfigError
-from aru.frequency import Frequency, Times, calendar_codes
+from aru.frequency import CODES, Frequency, Times, calendar_codes
 from aru.panel import Panel
 from aru.settings import Settings
 
@@ -70,8 +71,13 @@ class CategoryColumn:
 
     def encode(self, column: Categories) -> Ints:
         """Codes in training's vocabulary, 0 for anything else."""
-        table = pd.Index(self.values, dtype=object).get_indexer(pd.Index(column.values, dtype=object)) + 1
-        return np.append(table, 0)[column.codes]
+        known = _vocabulary(self)
+        return np.array([*(known.get(value, 0) for value in column.values), 0])[column.codes]
+
+
+@functools.cache
+def _vocabulary(column: CategoryColumn) -> Mapping[str, int]:
+    return {value: i + 1 for i, value in enumerate(column.values)}
 
 
 Group = tuple[tuple[NumberColumn, ...], tuple[CategoryColumn, ...]]
@@ -197,10 +203,15 @@ def _encode_group(group: Group, columns: Mapping[str, Column], n: int) -> tuple[
 
 
 def _calendar_column(column: CategoryColumn, ds: Times) -> Ints:
-    known = np.array([int(v) for v in column.values])
-    codes = calendar_codes(column.name, ds)
-    at = np.searchsorted(known, codes).clip(max=len(known) - 1)
-    return np.where(known[at] == codes, at + 1, 0)
+    return _calendar_table(column)[calendar_codes(column.name, ds)]
+
+
+@functools.cache
+def _calendar_table(column: CategoryColumn) -> Ints:
+    """The code in training's vocabulary of each value that a calendar feature can have."""
+    table = np.zeros(CODES, np.int64)
+    table[[int(v) for v in column.values]] = np.arange(len(column.values)) + 1
+    return table
 
 
 def id_column(ids: pd.Index[Any]) -> Categories:

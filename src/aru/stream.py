@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -10,10 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+import torch
 
 from aru import archive, records
-from aru.codec import FORMAT, Codec
-from aru.columns import as_frame
+from aru.codec import FORMAT, Codec, fields_of, stack
 from aru.errors import ConfigError, StorageError
 from aru.forecaster import Forecaster
 from aru.frames import FrameStyle
@@ -21,6 +22,7 @@ from aru.ingest import Late, Odd, Update, UpdateResult, compute_update, read_fut
 from aru.predictions import future_style, predict_next
 from aru.records import Record
 from aru.store import About, Key, MemoryStore, SQLiteStore, Store, Transaction
+from aru.store.base import chunks
 
 AT_ONCE = 2**14  # series whose states are decoded at a time
 
@@ -29,6 +31,7 @@ class _Latest(NamedTuple):
     """The records that the latest update wrote, at hand for what follows it, and the store's version since then."""
 
     version: int
+    keys: list[Key]
     ids: pd.Index[Any]
     record: Record
 
@@ -72,9 +75,10 @@ class Stream:
     def update(self, df: Any, static_df: Any = None, late: Late = "raise") -> UpdateResult:
         """Take in new observations of known and of new series, rows in any order: all of them or none.
 
-        Rows that a series has consumed are counted as duplicates and ignored. Other rows at or before a series' latest
-        time are late: "raise" rejects the call, "skip" applies the rest, and "correct" besides revises the latest
-        steps as far as the store is `correctable`. Rows that were left out are returned with the reason.
+        A dictionary of columns does as well as a frame. Rows that a series has consumed are counted as duplicates and
+        ignored. Other rows at or before a series' latest time are late: "raise" rejects the call, "skip" applies the
+        rest, and "correct" besides revises the latest steps as far as the store is `correctable`. Rows that were left
+        out are returned with the reason.
         """
         return self.apply(df, static_df, late).result
 
@@ -83,17 +87,17 @@ class Stream:
 
         With `odd="skip"` rows that continue no series, nor begin one, are left out as well.
         """
-        frame = as_frame(df, "new_df")
-        style = FrameStyle.of(frame, self._style)
-        new = read_update(self._engine, self._freq, frame)
+        new = read_update(self._engine, self._freq, df)
+        style = FrameStyle.of(df, self._style)
         with self._store.writing() as change:
             version = change.version()
             known, record = self._known(change, new.ids)
             update = compute_update(self._engine, self._freq, style, new, known, record, static_df, late, odd)
+            keys: list[Key] = update.ids.tolist()
             if update.record is not None:
-                change.put(update.ids.tolist(), self._codec.encode(update.record))
-        if version is not None and update.record is not None and len(update.ids) <= AT_ONCE:
-            self._latest = _Latest(version + 1, update.ids, update.record)
+                change.put(keys, self._codec.encode(update.record))
+        if version is not None and update.record is not None and len(keys) <= AT_ONCE:
+            self._latest = _Latest(version + 1, keys, update.ids, update.record)
         return update
 
     def predict(
@@ -103,7 +107,8 @@ class Stream:
 
         `futr_df` holds the known-future covariates of these steps; without a frequency also their timestamps.
         """
-        return future_style(self._style, futr_df).build(self.predict_columns(ids, futr_df, level))
+        columns = self.predict_columns(ids, futr_df, level)
+        return future_style(self._style, futr_df).build(columns, self._engine.settings.h)
 
     def predict_columns(
         self, ids: Iterable[Any] | str | int | None = None, futr_df: Any = None, level: Sequence[float] | None = None
@@ -112,8 +117,7 @@ class Stream:
         futr = read_futr(self._engine, self._freq, futr_df)
         with self._store.reading() as view:
             keys = view.keys() if ids is None else archive.as_keys(ids)
-            names = self._index(keys)
-            record = self._latest_of(view, names)
+            names, record = self._latest_of(view, keys)
             blobs = [] if record is not None else archive.require_known(keys, view.get(keys))
         parts = []
         for at in range(0, max(len(keys), 1), AT_ONCE):
@@ -163,6 +167,8 @@ class Stream:
         self._use(about.correctable if about and correctable is None else correctable or 0)
         if about is None:
             about = self._seed(forecaster)
+        elif _lacks(about, self._about):
+            about = self._upgrade()
         archive.check_same(self._about, about, self._store)
 
     def _use(self, correctable: int) -> None:
@@ -189,28 +195,53 @@ class Stream:
                 change.put(forecaster._ids.tolist(), self._codec.encode(record))
         return about or self._about
 
+    def _upgrade(self) -> About:
+        """Add what an earlier version did not keep to all records, unless somebody else was faster."""
+        with self._store.writing() as change:
+            about = archive.require_about(change)
+            if _lacks(about, self._about):
+                fields = fields_of(about.layout).values()
+                for keys in chunks(change.keys(), AT_ONCE):
+                    data = stack(archive.require_known(keys, change.get(keys)), about.size, keys)
+                    flat = {field.name: torch.from_numpy(field.decode(data)) for field in fields}
+                    change.put(keys, self._codec.encode(self._codec.build(self._engine.complete(flat))))
+                change.describe(self._about)
+            return archive.require_about(change)
+
     def _known(self, view: Transaction, names: pd.Index[Any]) -> tuple[pd.Index[Any], Record]:
         """Those of the series that are known, and their records."""
-        record = self._latest_of(view, names)
+        keys = names.tolist()
+        _, record = self._latest_of(view, keys)
         if record is not None:
             return names, record
-        blobs = view.get(names.tolist())
+        blobs = view.get(keys)
         known = names[[blob is not None for blob in blobs]]
         return known, self._decode(known, [blob for blob in blobs if blob is not None])
 
-    def _latest_of(self, view: Transaction, names: pd.Index[Any]) -> Record | None:
-        """Records of series that were all in the latest update, unless the store has changed since."""
+    def _latest_of(self, view: Transaction, keys: Sequence[Key]) -> tuple[pd.Index[Any], Record | None]:
+        """The names of series, and their records if all were in the latest update and nothing has changed since."""
         latest = self._latest
         if latest is None or latest.version != view.version():
-            return None
+            return self._index(keys), None
+        if keys == latest.keys:
+            return latest.ids, latest.record
+        names = self._index(keys)
         at = latest.ids.get_indexer(names)
-        return records.select(latest.record, at) if (at >= 0).all() else None
+        return names, records.select(latest.record, at) if (at >= 0).all() else None
 
     def _index(self, keys: Sequence[Key]) -> pd.Index[Any]:
         return pd.Index(keys, dtype=np.int64 if self._engine.schema.integer_ids else object)
 
     def _decode(self, ids: pd.Index[Any], blobs: Sequence[bytes]) -> Record:
         return self._codec.decode(blobs, ids)
+
+
+def _lacks(theirs: About, ours: About) -> bool:
+    """Whether records are the same but for what can be computed from them (`Engine.complete`)."""
+    have = {tuple(map(str, field)) for field in theirs.layout}
+    missing = [field[0] for field in ours.layout if tuple(map(str, field)) not in have]
+    same = dataclasses.replace(theirs, layout=ours.layout, size=ours.size) == ours
+    return same and bool(missing) and all(name.endswith(".local.now") for name in missing)
 
 
 def _open(store: Store | str | Path | None) -> Store:

@@ -92,7 +92,7 @@ def test_a_kernel_is_compiled_where_nothing_can_be_kept(monkeypatch: pytest.Monk
         return function
 
     monkeypatch.setattr(compiled, "njit", njit)
-    assert compiled._compile(systems) is systems
+    assert compiled.compile_kernel()(systems) is systems
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")

@@ -138,13 +138,13 @@ def test_closing_finishes_what_was_accepted() -> None:
 
 
 def test_one_pass_and_one_commit(trained: Forecaster, monkeypatch: pytest.MonkeyPatch) -> None:
-    passes, step = [], Engine._step
+    passes, advance = [], Engine.advance
 
     def counted(self: Engine, state: Any, *rest: Any) -> Any:
         passes.append(len(state.last))
-        return step(self, state, *rest)
+        return advance(self, state, *rest)
 
-    monkeypatch.setattr(Engine, "_step", counted)
+    monkeypatch.setattr(Engine, "advance", counted)
     service = Service(Stream(trained), monitor=False)
     reports = service.update([request(service, rows(f"s{i}", [20])) for i in range(50)])
     assert passes == [50]

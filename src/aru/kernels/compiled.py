@@ -22,13 +22,18 @@ LANES = 64  # systems that are solved side by side, entry by entry: the innermos
 FLOATS_A_THREAD = 2**16  # smaller batches are not worth a second thread
 
 
-def _compile(function: Callable[..., None]) -> Callable[..., None]:
-    options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": {"contract"}}
-    try:
-        compiled: Callable[..., None] = njit(function, cache=True, **options)
-    except RuntimeError:  # no folder that may be written to: every process compiles anew
-        compiled = njit(function, **options)
-    return compiled
+def compile_kernel(*fastmath: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Numba's decorator for kernels; `fastmath` are LLVM's names of what the order of operations may give way to."""
+    options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": {"contract", *fastmath}}
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        try:
+            compiled: Callable[..., Any] = njit(function, cache=True, **options)
+        except RuntimeError:  # no folder that may be written to: every process compiles anew
+            compiled = njit(function, **options)
+        return compiled
+
+    return decorate
 
 
 def solve(sxx: Tensor, sxy: Tensor, ridge: Tensor) -> tuple[Tensor, Tensor]:
@@ -36,7 +41,7 @@ def solve(sxx: Tensor, sxy: Tensor, ridge: Tensor) -> tuple[Tensor, Tensor]:
     dim = sxy.shape[-1]
     A, b, lam = _array(sxx).reshape(-1, dim, dim), _array(sxy).reshape(-1, dim), _array(ridge)
     theta, failed = np.empty_like(b), np.empty(len(b), np.bool_)
-    _share(lambda lo, hi: _solve(A, b, lam, theta, failed, lo, hi), len(b), dim * dim, LANES)
+    share(lambda lo, hi: _solve(A, b, lam, theta, failed, lo, hi), len(b), dim * dim, LANES)
     return torch.from_numpy(theta).reshape(sxy.shape), torch.from_numpy(failed).reshape(sxy.shape[:-1])
 
 
@@ -47,7 +52,7 @@ def absorb(
     old = tuple(map(_array, state))
     new = tuple(map(np.empty_like, old))
     rows = tuple(map(_array, (alphas, theta, x, y, w, steps)))
-    _share(lambda lo, hi: _absorb(*old, *rows, *new, lo, hi), len(x), old[0][0].size, 1)
+    share(lambda lo, hi: _absorb(*old, *rows, *new, lo, hi), len(x), old[0][0].size, 1)
     sxx, sxy, sn, ss = map(torch.from_numpy, new)
     return sxx, sxy, sn, ss
 
@@ -56,7 +61,7 @@ def _array(value: Tensor) -> Any:
     return np.ascontiguousarray(value.detach().numpy())
 
 
-def _share(work: Callable[[int, int], None], n: int, floats: int, multiple: int) -> None:
+def share(work: Callable[[int, int], None], n: int, floats: int, multiple: int) -> None:
     """Run `work` on parts of range(n), which has that many floats each, in as many threads as pay."""
     threads = min(torch.get_num_threads(), n * floats // FLOATS_A_THREAD)
     if threads <= 1:
@@ -76,7 +81,7 @@ def _pool(process: int) -> concurrent.futures.ThreadPoolExecutor:
     return concurrent.futures.ThreadPoolExecutor(thread_name_prefix="aru-kernels")
 
 
-@_compile
+@compile_kernel()
 @no_type_check
 def _solve(A, b, ridge, theta, failed, lo, hi):
     """Systems lo to hi. Row d of L is the right-hand side: eliminating it is the forward substitution."""
@@ -126,7 +131,7 @@ def _solve(A, b, ridge, theta, failed, lo, hi):
                 theta[at + s, i] = L[d, i, s] if good[s] else 0.0
 
 
-@_compile
+@compile_kernel()
 @no_type_check
 def _absorb(sxx, sxy, sn, ss, alphas, theta, x, y, w, steps, sxx_, sxy_, sn_, ss_, lo, hi):
     """Series lo to hi: the statistics with the names' underscore are written."""

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from aru.cell import ARUCell, ARUState
+from aru.cell import ARUCell, ARUState, solve_ridge
 from aru.distributions import student_weight
 from aru.models.adapting import AdaptingModel, AdaptingState, Decoded, pick
 from aru.models.base import Losses, Output, sum_losses
@@ -25,10 +25,11 @@ from aru.windows import Block, Grid, leads
 
 
 class Fitted(NamedTuple):
-    """The statistics of a series, and what they gave at its latest grid origin."""
+    """The statistics of a series, what they gave at its latest grid origin, and what they give now."""
 
     stats: ARUState
     theta: Float[Tensor, "batch J dim"]
+    now: Float[Tensor, "batch J dim"]  # NaN where there is no answer
 
 
 class ARU(AdaptingModel):
@@ -54,7 +55,7 @@ class ARU(AdaptingModel):
     def init_local(self, n: int) -> Fitted:
         """Zero statistics: the local mean and variance are 0."""
         stats = self.cell.init_state(n)
-        return Fitted(stats, torch.zeros_like(stats.sxy))
+        return Fitted(stats, torch.zeros_like(stats.sxy), torch.zeros_like(stats.sxy))
 
     def losses(self, block: Block, grid: Grid, scored: slice = slice(None)) -> Losses:
         """Likelihood of every window given the statistics of those before it, with gradients through them."""
@@ -80,20 +81,38 @@ class ARU(AdaptingModel):
 
     def forecast(self, state: AdaptingState, block: Block) -> Output:
         """Forecast with theta of all observations so far and the context up to now."""
-        net, grid, stats = self.network, Grid(0, 1, 1), state.local.stats
+        net, grid, stats, now = self.network, Grid(0, 1, 1), state.local.stats, state.local.now
         x, origins, h = net.run(block, grid)
-        theta, failed = self.cell.solve(stats)
+        failed = now.isnan()
+        theta = torch.where(failed, 0.0, now)
         hc = self._cell_input(h, x, grid).squeeze(1)
         m = (nn.functional.pad(hc.double(), (0, 1), value=1.0) @ theta.mT).to(h.dtype).unsqueeze(1)
         a = self.cell.variance(stats).to(h.dtype).unsqueeze(1)
         params = self.joint(h, Local(m, a, stats.sn.unsqueeze(1)), self.joint.prior(h))
-        return Output(self.predictive(params, origins.scale), failed)
+        return Output(self.predictive(params, origins.scale), failed.any(-1).any(-1))
+
+    def update(
+        self, state: AdaptingState, block: Block, position: Int[Tensor, " batch"], steps: Int[Tensor, " batch"]
+    ) -> AdaptingState:
+        """The same as every adapting model, and the fit to all of it, which forecasts then use as it is."""
+        return self._fit(super().update(state, block, position, steps))
 
     def age(self, state: AdaptingState, steps: Int[Tensor, " batch"]) -> AdaptingState:
         """Unobserved steps only age the statistics."""
         kept = self.cell.alphas ** steps.unsqueeze(1)
         stats = ARUState(*(kept.reshape(*kept.shape, *(1,) * (v.ndim - 2)) * v for v in state.local.stats))
-        return state._replace(local=state.local._replace(stats=stats))
+        return self._fit(state._replace(local=state.local._replace(stats=stats)))
+
+    def _fit(self, state: AdaptingState) -> AdaptingState:
+        now = self.fit_all(state.local.stats.sxx, state.local.stats.sxy)
+        return state._replace(local=state.local._replace(now=now))
+
+    def fit_all(
+        self, sxx: Float[Tensor, "batch J dim dim"], sxy: Float[Tensor, "batch J dim"]
+    ) -> Float[Tensor, "batch J dim"]:
+        """theta of all observations so far, NaN where there is no answer."""
+        theta, failed = solve_ridge(sxx, sxy, self.cell.ridge)
+        return torch.where(failed.unsqueeze(-1), torch.nan, theta)
 
     def learn(self, local: Fitted, rows: Decoded, steps: Int[Tensor, " batch"]) -> Fitted:
         """Add rows of a window whose origin had theta."""
@@ -116,7 +135,7 @@ class ARU(AdaptingModel):
         u, w = self._cell_rows(rows.targets, self.joint.prior(rows.h), rows.scale)
         features = self._cell_input(rows.h, rows.x, rows.grid)
         out = self.cell.scan_windows(local.stats, features, u, rows.targets.observed, w, steps)
-        return Fitted(out.state, pick(out.theta, last))
+        return Fitted(out.state, pick(out.theta, last), local.now)
 
     def _cell_input(self, h: Tensor, x: Tensor, grid: Grid) -> Tensor:
         """What the cell regresses on: the decoder's h, or features of x alone."""

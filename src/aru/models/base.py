@@ -82,7 +82,7 @@ class Model(nn.Module, abc.ABC):
 
     def predictive(self, params: Params, scale: Float[Tensor, "batch 1"]) -> Predictive:
         """Forecast distributions of y, from those of z at one origin: (batch, 1, lead) parameters."""
-        params = Params(*(p.squeeze(1) for p in params))
+        params = Params(*(p.squeeze(1).double() for p in params))
         return Predictive(self.family, params, scale, self.transform, self.nonnegative)
 
     def value_losses(self, params: Params, targets: Targets, scale: Tensor) -> Tensor:

@@ -47,6 +47,14 @@ class Targets(NamedTuple):
     observed: Bool[Tensor, "batch window lead"]
 
 
+class Numbers(NamedTuple):
+    """Inputs that numeric covariates take: each has a second one, whether it is missing."""
+
+    futr: int
+    static: int
+    hist: int
+
+
 class Inputs(nn.Module):
     """What every method reads: embedded covariates, scaled contexts and lags, scaled targets."""
 
@@ -60,11 +68,13 @@ class Inputs(nn.Module):
         self.futr_embeddings = Embeddings(tuple(len(c.values) for c in (*schema.futr[1], *schema.calendar)))
         self.hist_embeddings = Embeddings(tuple(len(c.values) for c in schema.hist[1]))
         self.static_embeddings = Embeddings(tuple(len(c.values) for c in schema.stat[1]))
+        self.numbers = Numbers(2 * len(schema.futr[0]), 2 * len(schema.stat[0]), 2 * len(schema.hist[0]))
+        self.lags = schema.lags
         self.x_width = (
-            2 * (len(schema.futr[0]) + len(schema.stat[0])) + self.futr_embeddings.width + self.static_embeddings.width
+            self.numbers.futr + self.numbers.static + self.futr_embeddings.width + self.static_embeddings.width
         )
         self.lag_width = 2 * len(schema.lags)
-        hist_width = 2 * len(schema.hist[0]) + self.hist_embeddings.width
+        hist_width = self.numbers.hist + self.hist_embeddings.width
         self.context_width = 2 + self.x_width + self.lag_width + hist_width
 
     def inputs(self, block: Block, first: int = 0) -> Float[Tensor, "batch time x"]:

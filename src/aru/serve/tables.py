@@ -150,11 +150,11 @@ def _is_compressed(message: pa.Message) -> bool:
     return kind == RECORDS and field(header, 3) != 0
 
 
-def join(parts: Sequence[Columns]) -> pd.DataFrame:
-    """One frame of the rows of several requests, all of the same columns."""
+def join(parts: Sequence[Columns]) -> Columns:
+    """The rows of several requests, all of the same columns."""
     if len(parts) == 1:
-        return pd.DataFrame(parts[0])
-    return pd.DataFrame({name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
+        return parts[0]
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def static_of(columns: Columns, kinds: Kinds) -> Columns:
