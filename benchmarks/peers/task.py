@@ -44,7 +44,7 @@ class Task:
     static_numbers: list[str]
     static_codes: dict[str, int]
 
-    def spec(self, entry: str, seed: int, steps: int, accelerator: str) -> Spec:
+    def spec(self, entry: str, seed: int, steps: int, accelerator: str, intervals: bool = True) -> Spec:
         """The task in words, for one peer."""
         return Spec(
             entry=entry,
@@ -60,6 +60,7 @@ class Task:
             calendar=self.calendar,
             static_numbers=self.static_numbers,
             static_codes=self.static_codes,
+            intervals=intervals,
         )
 
     def write(self, folder: Path) -> None:
