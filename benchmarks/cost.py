@@ -88,8 +88,7 @@ class Ours(Streaming):
 
 def _names(numbers: pd.Series[int]) -> NDArray[np.object_]:
     """Strings in the order of the numbers."""
-    names = np.array([f"series-{i:06}" for i in range(numbers.max() + 1)], dtype=object)
-    return names[numbers.to_numpy()]
+    return np.array([f"series-{i:06}" for i in numbers.tolist()], dtype=object)
 
 
 def raw_panel(task: Task, data: Dataset) -> tuple[pd.DataFrame, pd.DataFrame]:
