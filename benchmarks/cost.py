@@ -11,7 +11,6 @@ their libraries' defaults, and kept under the peers' cache. Writes `benchmarks/r
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
 import json
 import shutil
 import tempfile
@@ -25,6 +24,7 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
+import aru
 from aru import Forecaster
 from aru.errors import AruError
 from benchmarks.peers.__main__ import SEASONS
@@ -105,7 +105,7 @@ def run_ours(method: str, task: Task, data: Dataset, plan: Plan) -> dict[str, An
     rows, static = raw_panel(task, data)
     model, seconds = trained(method, task, rows, static, data.settings, plan)
     sizes = list(measure(Ours(model), rows, static, task.cutoffs, task.h, plan.series, plan.limit))
-    version = f"aru {importlib.metadata.version('aru-forecast')}, torch {torch.__version__}"
+    version = f"aru {aru.__version__}, torch {torch.__version__}"
     return {"method": method, "version": version, "train_seconds": seconds, "sizes": sizes}
 
 

@@ -42,7 +42,7 @@ def cost(results: dict[str, Any]) -> None:
     found = results["found"]
     costs = [size["us"] for method in found for size in method["sizes"]]
     errors = [nd(method) for method in found]
-    x = Scale(10.0 ** np.floor(np.log10(min(costs))), 6 * max(costs), log=True)
+    x = Scale(10.0 ** np.floor(np.log10(min(costs))), 60 * max(costs), log=True)
     room = 0.08 * (max(errors) - min(errors))
     y = Scale(min(errors) - room, max(errors) + room)
     sizes = ", ".join(f"{n:,}" for n in [size["series"] for size in found[0]["sizes"]])
@@ -55,21 +55,22 @@ def cost(results: dict[str, Any]) -> None:
         for size, radius in zip(method["sizes"], RADII, strict=False):
             hollow = size["timed"] < size["series"]
             picture.dots(np.array([size["us"]]), np.array([error]), f"hollow {css}" if hollow else f"dot-{css}", radius)
-        picture.note(float(us.max()), error, NAMES[css])
+        picture.note(float(us.max()), error, NAMES[css], f"dot-{css}")
     write("cost", [(title, picture)], 1, {}, COLOURS)
 
 
 def growth(results: dict[str, Any]) -> None:
     """Cost on the left, memory on the right; history, series and dimension from top to bottom."""
-    history, series, dim = "observations of a series so far", "number of series", "dimension of the local fit"
+    past, series, dim = "observations of each series so far", "number of series", "dimension of the local fit"
     state, resident = "bytes of a series' state", "resident MB of the process"
+    history, many, dims = results["history"], results["series"], results["dimension"]
     panels = [
-        _line(results["history"], "observations", "us", (history, MICROSECONDS)),
-        _line(results["history"], "observations", "state_bytes", (history, state)),
-        _line(results["series"], "series", "us", (series, MICROSECONDS), log_y=True),
-        _line(results["series"], "series", "resident_mb", (series, resident), log_y=True),
-        _line(results["dimension"], "dim", "us", (dim, MICROSECONDS), log_x=False),
-        _line(results["dimension"], "dim", "state_bytes", (dim, state), log_x=False),
+        ("Cost against history", _line(history, "observations", "us", (past, MICROSECONDS))),
+        ("Memory against history", _line(history, "observations", "state_bytes", (past, state))),
+        ("Cost against series", _line(many, "series", "us", (series, MICROSECONDS), log_y=True)),
+        ("Memory against series", _line(many, "series", "resident_mb", (series, resident), log_y=True)),
+        ("Cost against dimension", _line(dims, "dim", "us", (dim, MICROSECONDS), log_x=False)),
+        ("Memory against dimension", _line(dims, "dim", "state_bytes", (dim, state), log_x=False)),
     ]
     write("growth", panels, 2, {}, COLOURS)
 
@@ -81,15 +82,13 @@ def _line(
     titles: tuple[str, str],
     log_x: bool = True,
     log_y: bool = False,
-) -> tuple[str, Chart]:
-    """One line, with its title."""
+) -> Chart:
     across, up = (np.array([row[name] for row in rows], dtype=np.float64) for name in (x, y))
-    ends = (across[0] / 1.4, across[-1] * 1.4) if log_x else (0.0, across[-1] * 1.05)
+    ends = (across[0] / 1.5, across[-1] * 2) if log_x else (0.0, across[-1] * 1.05)
     low = 10.0 ** np.floor(np.log10(up.min())) if log_y else 0.0
-    label = f"{titles[1].capitalize()} against {titles[0]}"
     scales = Scale(*ends, log=log_x), Scale(low, up.max() * (2 if log_y else 1.25), log=log_y)
-    picture = chart(*scales, label, (titles[0], ""), (",.7g", ",.7g"))
+    picture = chart(*scales, f"{titles[1]} against {titles[0]}", titles, (",.7g", ",.7g"))
     css = "aru" if y == "us" else "baseline"
     picture.line(across, up, css)
     picture.dots(across, up, f"dot-{css}", 3.0)
-    return label, picture
+    return picture

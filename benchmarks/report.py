@@ -78,11 +78,11 @@ def cost() -> str:
             WORK[method["method"]],
             f"{figures.nd(method):.4f}",
             *map(cell, method["sizes"]),
-            f"{method['train_seconds']:,.0f}",
+            f"{method['sizes'][-1]['cpu_us']:,.1f}",
         )
         for method in ordered
     ]
-    head = ["method", "at an observation", "ND", *(f"{n:,} series" for n in own), "training, s"]
+    head = ["method", "at an observation", "ND", *(f"{n:,} series" for n in own), f"{max(own):,} series, CPU time"]
     versions = "; ".join(method["version"] for method in ordered)
     picture = "![Error against cost per observation](figures/cost.svg)"
     return f"{picture}\n\n{table(head, rows)}\n\n{_machine(found)}{source('cost.json', found)}\n{versions}."

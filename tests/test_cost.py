@@ -160,9 +160,10 @@ def test_our_rounds_are_those_of_our_cross_validation(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in cost.METHODS if name not in cost.OURS])
-def test_a_real_peer_is_measured(name: str, tmp_path: Path) -> None:
+def test_a_real_peer_is_measured(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if not environments.is_ready(PEERS[name].group):
         pytest.skip(f"the environment of {name} is not set up: python -m benchmarks.peers setup {name}")
+    monkeypatch.setitem(cost.PEERS, name, dataclasses.replace(PEERS[name], steps=20))
     task = task_of(dataset())
     plan = cost.Plan("small", [3, 6], 1e9, 1, tmp_path)
     first, second = (cost.run_peer(name, task, plan) for _ in range(2))  # trained, and found again
@@ -185,7 +186,10 @@ def test_state_does_not_grow_with_history_nor_cost_with_names() -> None:
 def results() -> tuple[dict[str, Any], dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for i, method in enumerate(cost.METHODS):
-        sizes = [{"series": n, "timed": min(n, 1000), "us": 5.0 * n, "nd": 0.1 + i} for n in (100, 1_000, 10_000)]
+        sizes = [
+            {"series": n, "timed": min(n, 1000), "us": 5.0 * n, "cpu_us": 2.0, "nd": 0.1 + i}
+            for n in (100, 1_000, 10_000)
+        ]
         found.append({"method": method, "sizes": sizes, "version": "v 1", "train_seconds": 1.0})
     row = {"series": 100, "observations": 100, "dim": 7, "us": 3.0, "state_bytes": 900, "resident_mb": 80}
     lines = {

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import resource
 import statistics
 import sys
 import time
@@ -51,29 +52,36 @@ def measure(
     sizes: Sequence[int],
     limit: float,
 ) -> Iterator[dict[str, Any]]:
-    """Microseconds per observation for each number of series, and the error of all rounds.
+    """Microseconds per observation for each number of series, of the clock and of all cores, and the error.
 
     The first round brings nothing new and warms up. Where a round would take longer than `limit` seconds, the figure
     is that of the largest number that did not: `timed` is smaller than `series`, and there is no error.
     """
-    each, timed = 0.0, 0
+    found: dict[str, Any] = {"us": 0.0}
     for n in sizes:
-        if each * n > limit:
-            yield {"series": n, "timed": timed, "us": round(1e6 * each, 3), "nd": None}
+        if found["us"] * n > 1e6 * limit:
+            yield {**found, "series": n, "nd": None}
             continue
         copies = choose(n, len(cutoffs))
         rows, ends = repeat(panel, copies), cutoffs.iloc[copies].reset_index(drop=True)
         names = np.arange(n)
         peer.host(until(rows, ends.iloc[:, 0]), static.iloc[copies].assign(unique_id=names), copies)
-        seconds, frames = [], []
+        clocks, frames = [], []
         for window in ends:
             asked = peer.read(until(rows, ends[window]), after(rows, ends[window], h))
-            started = time.perf_counter()
+            begun = clock()
             frame = peer.answer(asked)
-            seconds.append(time.perf_counter() - started)
+            clocks.append([end - begin for begin, end in zip(begun, clock(), strict=True)])
             frames.append(frame[["unique_id", "step", "median"]])
-        each, timed = statistics.median(seconds[1:]) / n, n
-        yield {"series": n, "timed": n, "us": round(1e6 * each, 3), "nd": round(error(rows, frames), 5)}
+        wall, cpu = (round(1e6 * statistics.median(kind[1:]) / n, 3) for kind in zip(*clocks, strict=True))
+        found = {"series": n, "timed": n, "us": wall, "cpu_us": cpu, "nd": round(error(rows, frames), 5)}
+        yield found
+
+
+def clock() -> tuple[float, float]:
+    """Seconds of the clock, and of all cores for this process and its children."""
+    used = [resource.getrusage(whose) for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return time.perf_counter(), sum(u.ru_utime + u.ru_stime for u in used)
 
 
 def choose(n: int, real: int) -> NDArray[np.int64]:

@@ -103,9 +103,10 @@ class Chart:
         for cx, cy, tip in zip(self.px(x), self.py(y), tips or [""] * len(x), strict=True):
             self._marks.append(f'<circle class="{css}" cx="{cx:.1f}" cy="{cy:.1f}" r="{radius}"{_tip(tip)}/>')
 
-    def note(self, x: float, y: float, text: str) -> None:
+    def note(self, x: float, y: float, text: str, css: str) -> None:
         """A few words to the right of a point."""
-        self._text(float(self.px(x)) + 9, float(self.py(y)) + 4, text, "start")
+        left, middle = float(self.px(x)) + 10, float(self.py(y)) + 4
+        self._marks.append(f'<text class="{css}" x="{left:.1f}" y="{middle:.1f}">{escape(text)}</text>')
 
     def span(self, start: float, end: float, css: str, text: str = "") -> None:
         """A vertical stripe over the whole height, named at its top."""
