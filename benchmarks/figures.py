@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -48,15 +49,24 @@ def cost(results: dict[str, Any]) -> None:
     sizes = ", ".join(f"{n:,}" for n in [size["series"] for size in found[0]["sizes"]])
     title = f"Error against cost: small, medium and large dots for {sizes} series; hollow: extrapolated"
     picture = chart(x, y, title, (MICROSECONDS, "ND"), (",.7g", ".3g"), (920, 380))
-    for method, error in zip(found, errors, strict=True):
+    labels = apart(errors, 15 * (y.high - y.low) / (picture.bottom - picture.top))
+    for method, error, label in zip(found, errors, labels, strict=True):
         css = method["method"]
         us = np.array([size["us"] for size in method["sizes"]])
         picture.line(us, np.full(len(us), error), f"thin {css}")
         for size, radius in zip(method["sizes"], RADII, strict=False):
             hollow = size["timed"] < size["series"]
             picture.dots(np.array([size["us"]]), np.array([error]), f"hollow {css}" if hollow else f"dot-{css}", radius)
-        picture.note(float(us.max()), error, NAMES[css], f"dot-{css}")
+        picture.note(float(us.max()), label, NAMES[css], f"dot-{css}")
     write("cost", [(title, picture)], 1, {}, COLOURS)
+
+
+def apart(values: Sequence[float], least: float) -> list[float]:
+    """The values, moved upwards until no two are closer than `least`."""
+    out = list(values)
+    for before, at in itertools.pairwise(sorted(range(len(out)), key=out.__getitem__)):
+        out[at] = max(out[at], out[before] + least)
+    return out
 
 
 def growth(results: dict[str, Any]) -> None:

@@ -83,8 +83,8 @@ def measure(model: Forecaster, case: Case, rounds: int) -> dict[str, Any]:
     store = MemoryStore()
     with Stream(model, store) as stream:
         ids = np.array([f"series-{i:07}" for i in range(case.series)], dtype=object)
-        with store.writing() as change:
-            change.put(ids.tolist(), [bytes(bytearray(blob)) for _ in ids])  # each its own copy
+        for begin in range(0, len(ids), BATCH):
+            write(store, ids[begin : begin + BATCH].tolist(), blob)
         times = [sum(one_round(stream, ids, case.observations + i)) for i in range(rounds + 1)]
         resident = resident_bytes()
     return {
@@ -93,6 +93,12 @@ def measure(model: Forecaster, case: Case, rounds: int) -> dict[str, Any]:
         "state_bytes": len(blob),
         "resident_mb": round(resident / 2**20),
     }
+
+
+def write(store: MemoryStore, ids: list[str], blob: bytes) -> None:
+    """The record under many names, each with its own copy."""
+    with store.writing() as change:
+        change.put(ids, [bytes(bytearray(blob)) for _ in ids])
 
 
 def one_round(stream: Stream, ids: Any, step: int) -> Iterator[float]:
