@@ -51,6 +51,7 @@ class Plan(NamedTuple):
     limit: float  # seconds of a round
     threads: int
     models: Path
+    steps: int = PEERS["nhits"].steps  # of training NHITS, by far the slowest to train
 
 
 class Ours(Streaming):
@@ -139,12 +140,13 @@ def run_peer(name: str, task: Task, plan: Plan) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="aru-cost-") as place:
         folder = Path(place)
         task.write(folder)
-        task.spec(peer.entry, 0, peer.steps, "cpu", intervals=False).write(folder / "spec.json")
-        model = plan.models / f"{plan.dataset}-{name}.pickle"
+        steps = plan.steps if name == "nhits" else peer.steps
+        task.spec(peer.entry, 0, steps, "cpu", intervals=False).write(folder / "spec.json")
+        model = plan.models / f"{plan.dataset}-{name}-{steps}.pickle"
         wanted = {"series": plan.series, "limit": plan.limit, "model": str(model)}
         (folder / "plan.json").write_text(json.dumps(wanted))
         work(peer, "benchmarks.peers.worker.rounds", folder, OMP_NUM_THREADS=str(plan.threads))
-        return {"method": name, **json.loads((folder / "rounds.json").read_text())}
+        return {"method": name, "steps": steps, **json.loads((folder / "rounds.json").read_text())}
 
 
 def main() -> None:
@@ -155,13 +157,14 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=60.0, help="seconds a round may take; beyond, a sample is timed")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--models", type=Path, default=cache() / "models", help="trained models, kept between runs")
+    parser.add_argument("--nhits-steps", type=int, default=PEERS["nhits"].steps, help="fewer train faster, and worse")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     options.models.mkdir(parents=True, exist_ok=True)
     before = machine()
     data = DATASETS[options.dataset]()
     task = make_task(data.df, data.static, data.settings, ROUNDS + 1, 1, SEASONS.get(options.dataset))
-    plan = Plan(options.dataset, options.series, options.limit, options.threads, options.models)
+    plan = Plan(options.dataset, options.series, options.limit, options.threads, options.models, options.nhits_steps)
     found = []
     for method in options.methods:
         found.append(run_ours(method, task, data, plan) if method in OURS else run_peer(method, task, plan))

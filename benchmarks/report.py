@@ -74,7 +74,7 @@ def cost() -> str:
     ordered = sorted(found["found"], key=lambda method: method["sizes"][-1]["us"])
     rows = [
         (
-            figures.NAMES[method["method"]],
+            figures.name_of(method),
             WORK[method["method"]],
             f"{figures.nd(method):.4f}",
             *map(cell, method["sizes"]),
