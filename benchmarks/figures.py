@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from aru.demo.svg import Chart, Scale
-from benchmarks.peers.registry import PEERS
 from experiments.figures import chart, write
 
 NAMES = {
@@ -34,13 +33,6 @@ RADII = (3.0, 5.0, 7.0)
 MICROSECONDS = "microseconds per observation"
 
 
-def name_of(found: dict[str, Any]) -> str:
-    """The method, and its training steps where they are not as many as usual."""
-    method = found["method"]
-    usual = method not in PEERS or found["steps"] == PEERS[method].steps
-    return NAMES[method] if usual else f"{NAMES[method]}, {found['steps']:,} steps"
-
-
 def nd(found: dict[str, Any]) -> float:
     """The error of the largest number of series for which nobody's was left out or repeats a series."""
     return float(next(size["nd"] for size in found["sizes"] if size["series"] == 1_000))
@@ -51,12 +43,12 @@ def cost(results: dict[str, Any]) -> None:
     found = results["found"]
     costs = [size["us"] for method in found for size in method["sizes"]]
     errors = [nd(method) for method in found]
-    x = Scale(10.0 ** np.floor(np.log10(min(costs))), 20 * max(costs), log=True)
+    x = Scale(10.0 ** np.floor(np.log10(min(costs))), 60 * max(costs), log=True)
     room = 0.08 * (max(errors) - min(errors))
     y = Scale(min(errors) - room, max(errors) + room)
     sizes = ", ".join(f"{n:,}" for n in [size["series"] for size in found[0]["sizes"]])
     title = f"Error against cost: small, medium and large dots for {sizes} series; hollow: extrapolated"
-    picture = chart(x, y, title, (MICROSECONDS, "ND, lower is better"), (",.7g", ".3g"), (920, 380))
+    picture = chart(x, y, title, (MICROSECONDS, "ND"), (",.7g", ".3g"), (920, 380))
     labels = apart(errors, 15 * (y.high - y.low) / (picture.bottom - picture.top))
     for method, error, label in zip(found, errors, labels, strict=True):
         css = method["method"]
@@ -65,7 +57,7 @@ def cost(results: dict[str, Any]) -> None:
         for size, radius in zip(method["sizes"], RADII, strict=False):
             hollow = size["timed"] < size["series"]
             picture.dots(np.array([size["us"]]), np.array([error]), f"hollow {css}" if hollow else f"dot-{css}", radius)
-        picture.note(float(us.max()), label, name_of(method), f"dot-{css}")
+        picture.note(float(us.max()), label, NAMES[css], f"dot-{css}")
     write("cost", [(title, picture)], 1, {}, COLOURS)
 
 

@@ -74,7 +74,7 @@ def cost() -> str:
     ordered = sorted(found["found"], key=lambda method: method["sizes"][-1]["us"])
     rows = [
         (
-            figures.name_of(method),
+            figures.NAMES[method["method"]],
             WORK[method["method"]],
             f"{figures.nd(method):.4f}",
             *map(cell, method["sizes"]),

@@ -165,7 +165,7 @@ def test_a_real_peer_is_measured(name: str, tmp_path: Path, monkeypatch: pytest.
         pytest.skip(f"the environment of {name} is not set up: python -m benchmarks.peers setup {name}")
     monkeypatch.setitem(cost.PEERS, name, dataclasses.replace(PEERS[name], steps=20))
     task = task_of(dataset())
-    plan = cost.Plan("small", [3, 6], 1e9, 1, tmp_path, steps=20)
+    plan = cost.Plan("small", [3, 6], 1e9, 1, tmp_path)
     first, second = (cost.run_peer(name, task, plan) for _ in range(2))  # trained, and found again
     assert [size["nd"] for size in first["sizes"]] == [size["nd"] for size in second["sizes"]]
     one, two = (size["nd"] for size in first["sizes"])
@@ -190,8 +190,7 @@ def results() -> tuple[dict[str, Any], dict[str, Any]]:
             {"series": n, "timed": min(n, 1000), "us": 5.0 * n, "cpu_us": 2.0, "nd": 0.1 + i}
             for n in (100, 1_000, 10_000)
         ]
-        steps = 7 if method == "nhits" else PEERS[method].steps if method in PEERS else 0
-        found.append({"method": method, "sizes": sizes, "version": "v 1", "train_seconds": 1.0, "steps": steps})
+        found.append({"method": method, "sizes": sizes, "version": "v 1", "train_seconds": 1.0})
     row = {"series": 100, "observations": 100, "dim": 7, "us": 3.0, "state_bytes": 900, "resident_mb": 80}
     lines = {
         part: [row, {**row, name: 10 * row[name]}]
@@ -210,8 +209,6 @@ def test_figures_name_every_method_and_mark_what_is_extrapolated(
     picture = ElementTree.fromstring((tmp_path / "cost.svg").read_text())
     words = " ".join(picture.itertext())
     assert all(name in words for name in figures.NAMES.values())
-    assert "NHITS, 7 steps" in words
-    assert words.count(" steps") == 1
     assert len(re.findall('class="hollow', (tmp_path / "cost.svg").read_text())) == len(cost.METHODS)
     assert (tmp_path / "growth.svg").read_text().count("<polyline") == 6
 

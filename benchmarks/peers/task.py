@@ -63,6 +63,12 @@ class Task:
             intervals=intervals,
         )
 
+    def without_covariates(self) -> Task:
+        """The same windows of y alone."""
+        none: dict[str, Any] = {"numbers": [], "codes": {}, "calendar": [], "static_numbers": [], "static_codes": {}}
+        rows = self.rows[["unique_id", "step", "ds", "y"]]
+        return dataclasses.replace(self, rows=rows, static=self.static[["unique_id"]], **none)
+
     def write(self, folder: Path) -> None:
         """The frames, as files."""
         self.rows.to_parquet(folder / "panel.parquet")
