@@ -43,12 +43,12 @@ def cost(results: dict[str, Any]) -> None:
     found = results["found"]
     costs = [size["us"] for method in found for size in method["sizes"]]
     errors = [nd(method) for method in found]
-    x = Scale(10.0 ** np.floor(np.log10(min(costs))), 60 * max(costs), log=True)
+    x = Scale(10.0 ** np.floor(np.log10(min(costs))), 20 * max(costs), log=True)
     room = 0.08 * (max(errors) - min(errors))
     y = Scale(min(errors) - room, max(errors) + room)
     sizes = ", ".join(f"{n:,}" for n in [size["series"] for size in found[0]["sizes"]])
     title = f"Error against cost: small, medium and large dots for {sizes} series; hollow: extrapolated"
-    picture = chart(x, y, title, (MICROSECONDS, "ND"), (",.7g", ".3g"), (920, 380))
+    picture = chart(x, y, title, (MICROSECONDS, "ND, lower is better"), (",.7g", ".3g"), (920, 380))
     labels = apart(errors, 15 * (y.high - y.low) / (picture.bottom - picture.top))
     for method, error, label in zip(found, errors, labels, strict=True):
         css = method["method"]
