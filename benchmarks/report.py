@@ -1,4 +1,4 @@
-"""Write the tables of docs/performance.md and docs/scale.md from the committed result files.
+"""Write the tables of docs/performance.md and docs/scale.md, and their figures, from the committed result files.
 
 python -m benchmarks.report
 """
@@ -12,6 +12,8 @@ from typing import Any
 
 import pandas as pd
 
+from benchmarks import figures
+
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 
@@ -19,6 +21,11 @@ RESULTS = ROOT / "benchmarks" / "results"
 def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
     return "\n".join([*lines, *("| " + " | ".join(map(str, row)) + " |" for row in rows)])
+
+
+def read(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((RESULTS / name).read_text())
+    return found
 
 
 def source(name: str, what: Any) -> str:
@@ -45,8 +52,61 @@ def inference() -> str:
     )
 
 
+WORK = {
+    "seasonal-naive": "repeats the last season",
+    "snarimax": "`learn_one`, `forecast`",
+    "auto-ets": "refits and forecasts",
+    "lightgbm": "`update`, `predict`",
+    "nhits": "`predict` with new context",
+    "baseline": "`update`, `predict`",
+    "aru": "`update`, `predict`",
+}
+
+
+def cost() -> str:
+    found = read("cost.json")
+    own = {size["series"]: size["us"] for size in next(m for m in found["found"] if m["method"] == "aru")["sizes"]}
+
+    def cell(size: dict[str, Any]) -> str:
+        mark = "*" if size["timed"] < size["series"] else ""
+        return f"{size['us']:,.1f}{mark} ({size['us'] / own[size['series']]:,.2g})"
+
+    ordered = sorted(found["found"], key=lambda method: method["sizes"][-1]["us"])
+    rows = [
+        (
+            figures.NAMES[method["method"]],
+            WORK[method["method"]],
+            f"{figures.nd(method):.4f}",
+            *map(cell, method["sizes"]),
+            f"{method['sizes'][-1]['cpu_us']:,.1f}",
+        )
+        for method in ordered
+    ]
+    head = ["method", "at an observation", "ND", *(f"{n:,} series" for n in own), f"{max(own):,} series, CPU time"]
+    versions = "; ".join(method["version"] for method in ordered)
+    picture = "![Error against cost per observation](figures/cost.svg)"
+    return f"{picture}\n\n{table(head, rows)}\n\n{_machine(found)}{source('cost.json', found)}\n{versions}."
+
+
+def growth() -> str:
+    found = read("growth.json")
+    parts = []
+    for part, name, column in (
+        ("history", "observations of each series so far", "observations"),
+        ("series", "series", "series"),
+        ("dimension", "dimension", "dim"),
+    ):
+        head = [name, "microseconds per observation", "bytes of a series' state", "resident MB"]
+        rows = [
+            (f"{r[column]:,}", f"{r['us']:,.1f}", f"{r['state_bytes']:,}", f"{r['resident_mb']:,}") for r in found[part]
+        ]
+        parts.append(table(head, rows))
+    picture = "![Growth of cost and memory](figures/growth.svg)"
+    return "\n\n".join([picture, *parts, _machine(found) + source("growth.json", found)])
+
+
 def stream() -> str:
-    found = json.loads((RESULTS / "stream.json").read_text())
+    found = read("stream.json")
     rows = [
         (
             f"{r['series']:,}",
@@ -70,7 +130,7 @@ def stream() -> str:
 
 
 def service() -> str:
-    found = json.loads((RESULTS / "service.json").read_text())
+    found = read("service.json")
     rows = [
         (
             r["clients"],
@@ -87,7 +147,7 @@ def service() -> str:
 
 
 def spark() -> str:
-    found = json.loads((RESULTS / "spark.json").read_text())
+    found = read("spark.json")
     rows = [
         (
             f"{r['series']:,}",
@@ -104,7 +164,7 @@ def spark() -> str:
 
 
 def layouts() -> str:
-    found = json.loads((RESULTS / "spark.json").read_text())
+    found = read("spark.json")
     rows = [
         (
             r["layout"],
@@ -122,7 +182,14 @@ def layouts() -> str:
 
 
 PAGES = {
-    "performance.md": {"solve": solve, "inference": inference, "stream": stream, "service": service},
+    "performance.md": {
+        "solve": solve,
+        "inference": inference,
+        "cost": cost,
+        "growth": growth,
+        "stream": stream,
+        "service": service,
+    },
     "scale.md": {"spark": spark, "layouts": layouts},
 }
 
@@ -134,7 +201,9 @@ def _machine(found: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """Rewrite the generated parts."""
+    """Rewrite the generated parts, and draw the figures."""
+    figures.cost(read("cost.json"))
+    figures.growth(read("growth.json"))
     for name, parts in PAGES.items():
         page = ROOT / "docs" / name
         text = page.read_text()

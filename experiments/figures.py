@@ -25,20 +25,26 @@ COLOURS = {
     "frozen": "#d97706",
     "truth": "#111827",
 }
-STYLE = (
+MARKS = (
     "svg{font:12px system-ui,sans-serif;fill:#374151}.paper{fill:#fff}.title{font-weight:600;fill:#111827}"
     ".rule{stroke:#e5e7eb;stroke-width:1}polyline{fill:none;stroke-width:2;stroke-linejoin:round}"
     ".area{fill:#c2410c;opacity:.15}.origin{fill:#9ca3af;opacity:.8}.ideal{stroke:#9ca3af;stroke-dasharray:4 4}"
-    ".thin{stroke-width:1.2;opacity:.6}"
-    + "".join(f".{k}{{stroke:{c}}}.dot-{k}{{fill:{c}}}" for k, c in COLOURS.items())
+    ".thin{stroke-width:1.2;opacity:.6}.hollow{fill:#fff;stroke-width:2}"
 )
 Panel = tuple[str, Chart]
 
 
-def write(name: str, panels: list[Panel], columns: int, legend: Mapping[str, str]) -> None:
-    """Panels in rows under one legend."""
-    rows = -(-len(panels) // columns)
-    width, height = columns * WIDTH, LEGEND + rows * (HEAD + HEIGHT)
+def write(
+    name: str,
+    panels: list[Panel],
+    columns: int,
+    legend: Mapping[str, str],
+    colours: Mapping[str, str] = COLOURS,
+) -> None:
+    """Panels of one size in rows, under one legend if there is any."""
+    wide, high = panels[0][1].width, panels[0][1].height
+    rows, top = -(-len(panels) // columns), LEGEND if legend else 0
+    width, height = columns * wide, top + rows * (HEAD + high)
     parts = [f'<rect class="paper" width="{width}" height="{height}"/>']
     at = 12.0
     for css, text in legend.items():
@@ -46,20 +52,28 @@ def write(name: str, panels: list[Panel], columns: int, legend: Mapping[str, str
         parts.append(f'<text x="{at + 28}" y="18">{escape(text)}</text>')
         at += 44 + 7.0 * len(text)
     for i, (title, chart) in enumerate(panels):
-        x, y = WIDTH * (i % columns), LEGEND + (HEAD + HEIGHT) * (i // columns)
+        x, y = wide * (i % columns), top + (HEAD + high) * (i // columns)
         parts.append(f'<text class="title" x="{x + 12}" y="{y + 16}">{escape(title)}</text>')
-        inner = chart.render().replace("<svg ", f'<svg x="{x}" y="{y + HEAD}" width="{WIDTH}" height="{HEIGHT}" ', 1)
+        inner = chart.render().replace("<svg ", f'<svg x="{x}" y="{y + HEAD}" width="{wide}" height="{high}" ', 1)
         parts.append(inner)
+    style = "".join(f".{k}{{stroke:{c}}}.dot-{k}{{fill:{c}}}" for k, c in colours.items())
     FOLDER.mkdir(parents=True, exist_ok=True)
     (FOLDER / f"{name}.svg").write_text(
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}">'
-        f"<style>{STYLE}</style>{''.join(parts)}</svg>\n"
+        f"<style>{MARKS}{style}</style>{''.join(parts)}</svg>\n"
     )
 
 
-def chart(x: Scale, y: Scale, label: str, titles: tuple[str, str], specs: tuple[str, str] = ("g", "g")) -> Chart:
+def chart(
+    x: Scale,
+    y: Scale,
+    label: str,
+    titles: tuple[str, str],
+    specs: tuple[str, str] = ("g", "g"),
+    size: tuple[int, int] = (WIDTH, HEIGHT),
+) -> Chart:
     """An empty panel with axes."""
-    picture = Chart((WIDTH, HEIGHT), x, y, label, Margins(top=20, bottom=44, left=52))
+    picture = Chart(size, x, y, label, Margins(top=20, bottom=44, left=52))
     picture.y_axis(specs[1], titles[1])
     picture.x_axis(specs[0], titles[0])
     return picture

@@ -28,21 +28,26 @@ def run_peer(
     peer: PeerInfo, task: Task, *, seed: int = 0, steps: int | None = None, accelerator: str = "auto"
 ) -> Outcome:
     """Forecast every window of a task with a peer."""
-    python = interpreter(peer.group)
     with tempfile.TemporaryDirectory(prefix="aru-peer-") as name:
         folder = Path(name)
         task.write(folder)
         task.spec(peer.entry, seed, steps or peer.steps, accelerator).write(folder / "spec.json")
-        command = [str(python), "-m", "benchmarks.peers.worker", str(folder)]
-        done = subprocess.run(command, cwd=folder, env=_environment(), capture_output=True, text=True, check=False)
-        if done.returncode:
-            last = "\n".join((done.stderr or done.stdout).strip().splitlines()[-15:])
-            raise PeerError(f"{peer.name} failed in {python}:\n{last}")
+        work(peer, "benchmarks.peers.worker", folder)
         forecasts = pd.read_parquet(folder / "forecasts.parquet")
         report = json.loads((folder / "report.json").read_text())
     frame = task.backtest(forecasts, peer.name)
     _check(frame, peer)
     return Outcome(frame, report)
+
+
+def work(peer: PeerInfo, module: str, folder: Path, **variables: str) -> None:
+    """Run a worker's module on a folder in the peer's environment, with further environment variables."""
+    python = interpreter(peer.group)
+    command, environment = [str(python), "-m", module, str(folder)], _environment() | variables
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        last = "\n".join((done.stderr or done.stdout).strip().splitlines()[-15:])
+        raise PeerError(f"{peer.name} failed in {python}:\n{last}")
 
 
 def _environment() -> dict[str, str]:

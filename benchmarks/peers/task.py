@@ -44,7 +44,7 @@ class Task:
     static_numbers: list[str]
     static_codes: dict[str, int]
 
-    def spec(self, entry: str, seed: int, steps: int, accelerator: str) -> Spec:
+    def spec(self, entry: str, seed: int, steps: int, accelerator: str, intervals: bool = True) -> Spec:
         """The task in words, for one peer."""
         return Spec(
             entry=entry,
@@ -60,7 +60,14 @@ class Task:
             calendar=self.calendar,
             static_numbers=self.static_numbers,
             static_codes=self.static_codes,
+            intervals=intervals,
         )
+
+    def without_covariates(self) -> Task:
+        """The same windows of y alone."""
+        none: dict[str, Any] = {"numbers": [], "codes": {}, "calendar": [], "static_numbers": [], "static_codes": {}}
+        rows = self.rows[["unique_id", "step", "ds", "y"]]
+        return dataclasses.replace(self, rows=rows, static=self.static[["unique_id"]], **none)
 
     def write(self, folder: Path) -> None:
         """The frames, as files."""

@@ -14,6 +14,7 @@ import sys
 import time
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -23,11 +24,8 @@ from benchmarks.peers.worker.interface import FORECAST, Peer, Spec
 def main(folder: Path) -> None:
     """Fit once on the rows before the first cutoff, then forecast from every cutoff."""
     spec = Spec.read(folder / "spec.json")
-    panel = pd.read_parquet(folder / "panel.parquet")
-    static = pd.read_parquet(folder / "static.parquet")
-    cutoffs = pd.read_parquet(folder / "cutoffs.parquet")  # one row per series, one column per window
-    module, name = spec.entry.split(":")
-    peer: Peer = getattr(importlib.import_module(module), name)(spec, static)
+    panel, static, cutoffs = read_frames(folder)
+    peer: Peer = make_peer(spec, static)
     started = time.perf_counter()
     peer.fit(until(panel, cutoffs.iloc[:, 0]))
     train_seconds = time.perf_counter() - started
@@ -40,12 +38,29 @@ def main(folder: Path) -> None:
     predict_seconds = time.perf_counter() - started
     pd.concat(frames, ignore_index=True).to_parquet(folder / "forecasts.parquet")
     report = {
-        "version": ", ".join(f"{name} {importlib.metadata.version(name)}" for name in peer.libraries),
+        "version": version(peer),
         "hardware": hardware(spec),
         "train_seconds": train_seconds,
         "predict_seconds": predict_seconds,
     }
     (folder / "report.json").write_text(json.dumps(report))
+
+
+def read_frames(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """Rows, static covariates and cutoffs: one row per series, one column per window."""
+    panel, static, cutoffs = (pd.read_parquet(folder / f"{name}.parquet") for name in ("panel", "static", "cutoffs"))
+    return panel, static, cutoffs
+
+
+def make_peer(spec: Spec, static: pd.DataFrame) -> Any:
+    """The peer that the specification names."""
+    module, name = spec.entry.split(":")
+    return getattr(importlib.import_module(module), name)(spec, static)
+
+
+def version(peer: Peer) -> str:
+    """The distributions that a result depends on."""
+    return ", ".join(f"{name} {importlib.metadata.version(name)}" for name in peer.libraries)
 
 
 def until(panel: pd.DataFrame, cutoff: pd.Series[int]) -> pd.DataFrame:

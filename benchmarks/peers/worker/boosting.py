@@ -4,25 +4,27 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from lightgbm import LGBMRegressor
 from mlforecast import MLForecast
 from mlforecast.lag_transforms import RollingMean
 from mlforecast.target_transforms import Differences, LocalStandardScaler
 from mlforecast.utils import PredictionIntervals
+from numpy.typing import NDArray
 
-from benchmarks.peers.worker.interface import LEVEL, Spec, filled, threads
+from benchmarks.peers.worker.interface import LEVEL, Spec, Streaming, filled, threads
 
 CALIBRATION_WINDOWS = 10
 
 
-class LightGBMPeer:
+class LightGBMPeer(Streaming):
     """Trained once on squared error (mean) and on absolute error (median), recursive over the horizon.
 
     Levels, differences or seasonal differences, standardised per series: whichever is best on the last window of the
     training rows. `MLForecast.update` brings later rows in; the trees stay. (It leaves the state of expanding
     statistics behind, so none are used.) Intervals are mlforecast's conformal ones, around the median, calibrated on
-    windows of the training rows.
+    windows of the training rows. Where no intervals are asked for, the median is all there is.
     """
 
     libraries = ("mlforecast", "lightgbm")
@@ -38,24 +40,40 @@ class LightGBMPeer:
         frame = self._frame(past)
         shortest = int(past.groupby("unique_id").size().min())
         difference = self._choose_difference(frame, shortest)
-        windows = min(CALIBRATION_WINDOWS, (shortest - 1 - difference) // self.spec.h)
-        calibration = PredictionIntervals(n_windows=windows, h=self.spec.h) if windows >= 2 else None
+        models, calibration = {"median": new_trees(self.spec, "l1")}, None
+        if self.spec.intervals:
+            models["mean"] = new_trees(self.spec, "l2")
+            windows = min(CALIBRATION_WINDOWS, (shortest - 1 - difference) // self.spec.h)
+            calibration = PredictionIntervals(n_windows=windows, h=self.spec.h) if windows >= 2 else None
         self.level = [LEVEL] if calibration else None
-        models = {"mean": new_trees(self.spec, "l2"), "median": new_trees(self.spec, "l1")}
         self.forecaster = new_forecaster(self.spec, models, difference)
         self.forecaster.fit(frame, static_features=self.fixed, dropna=False, prediction_intervals=calibration)
         self.seen = past.groupby("unique_id").step.max()
 
-    def predict(self, past: pd.DataFrame, future: pd.DataFrame) -> pd.DataFrame:
-        """Bring in what is new, then forecast."""
+    def host(self, past: pd.DataFrame, static: pd.DataFrame, copies: NDArray[np.int64]) -> None:
+        """Other series for the same trees; of their values only those that a feature reads."""
+        self.static = static
+        self.seen = past.groupby("unique_id").step.max()
+        reach = max(lags(self.spec)) + self.spec.season
+        self.forecaster.preprocess(
+            self._frame(past), static_features=self.fixed, dropna=False, keep_last_n=reach, validate_data=False
+        )
+
+    def read(self, past: pd.DataFrame, future: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame | None]:
+        """The rows that are new, and the covariates of the horizon."""
         frame = self._frame(past)
         new = frame[frame.ds > frame.unique_id.map(self.seen)]
+        self.seen = past.groupby("unique_id").step.max()
+        return new, future[["unique_id", *self.covariates]].assign(ds=future.step) if self.covariates else None
+
+    def answer(self, asked: tuple[pd.DataFrame, pd.DataFrame | None]) -> pd.DataFrame:
+        """Bring in what is new, then forecast."""
+        new, known = asked
         if len(new):
             self.forecaster.update(new)
-            self.seen = past.groupby("unique_id").step.max()
-        known = future[["unique_id", *self.covariates]].assign(ds=future.step) if self.covariates else None
         out = self.forecaster.predict(self.spec.h, X_df=known, level=self.level)
-        return out.rename(columns={"ds": "step", f"median-lo-{LEVEL}": "low", f"median-hi-{LEVEL}": "high"})
+        out = out.rename(columns={"ds": "step", f"median-lo-{LEVEL}": "low", f"median-hi-{LEVEL}": "high"})
+        return out if "mean" in out else out.assign(mean=out["median"])
 
     def _choose_difference(self, frame: pd.DataFrame, shortest: int) -> int:
         """0, 1 or the season, by the absolute error on the last horizon; only what the shortest series allows."""
@@ -74,15 +92,20 @@ class LightGBMPeer:
 
 
 def new_forecaster(spec: Spec, models: dict[str, LGBMRegressor], difference: int) -> MLForecast:
-    """The latest values, the seasons within the context (two in any case), and the mean of the last season."""
-    seasons = range(spec.season, max(spec.context, 2 * spec.season) + 1, spec.season)
+    """Lags and the mean of the last season."""
     return MLForecast(
         models,
         freq=1,
-        lags=sorted({*range(1, 8), *seasons}),
+        lags=lags(spec),
         lag_transforms={1: [RollingMean(max(spec.season, 2), min_samples=1)]},
         target_transforms=[*([Differences([difference])] if difference else []), LocalStandardScaler()],
     )
+
+
+def lags(spec: Spec) -> list[int]:
+    """The latest values, and the seasons within the context (two in any case)."""
+    seasons = range(spec.season, max(spec.context, 2 * spec.season) + 1, spec.season)
+    return sorted({*range(1, 8), *seasons})
 
 
 def new_trees(spec: Spec, objective: str) -> LGBMRegressor:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import json
 import os
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 LEVEL = 90  # percent: the central interval that is scored
 FORECAST = ["unique_id", "step", "mean", "median", "low", "high"]
@@ -37,6 +39,7 @@ class Spec:
     calendar: list[str]  # which of the codes are calendar features
     static_numbers: list[str]
     static_codes: dict[str, int]
+    intervals: bool = True  # whether they are asked for; without, the median may stand for the mean
 
     @classmethod
     def read(cls, path: Path) -> Spec:
@@ -70,6 +73,29 @@ class Peer(Protocol):
 
         Returns the columns of FORECAST, without `low` and `high` where the method has no intervals.
         """
+
+
+class Streaming(abc.ABC):
+    """A peer that tells its library's own work from making ready what the library takes.
+
+    Only `answer` is timed where cost is compared: what arrives, arrives in the form that suits each library best.
+    """
+
+    @abc.abstractmethod
+    def host(self, past: pd.DataFrame, static: pd.DataFrame, copies: NDArray[np.int64]) -> None:
+        """Forecast other series from now on: series i is the trained series copies[i], its rows are in `past`."""
+
+    @abc.abstractmethod
+    def read(self, past: pd.DataFrame, future: pd.DataFrame) -> Any:
+        """What the library is to be given; arguments as those of `predict`."""
+
+    @abc.abstractmethod
+    def answer(self, asked: Any) -> pd.DataFrame:
+        """Take in what is new, and forecast."""
+
+    def predict(self, past: pd.DataFrame, future: pd.DataFrame) -> pd.DataFrame:
+        """Forecast the rows of `future`."""
+        return self.answer(self.read(past, future))
 
 
 def threads() -> int:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from neuralforecast import NeuralForecast
 from neuralforecast.losses.pytorch import DistributionLoss, MQLoss
 from neuralforecast.models import NHITS, DeepAR
+from numpy.typing import NDArray
 
-from benchmarks.peers.worker.interface import LEVEL, Spec, filled
+from benchmarks.peers.worker.interface import LEVEL, Spec, Streaming, filled
 
 
-class NeuralPeer:
+class NeuralPeer(Streaming):
     """Trained once; later windows only bring new context. Categories are embedded by the library.
 
     Missing values are filled with the last one and masked out of the loss (`available_mask`).
@@ -24,6 +26,7 @@ class NeuralPeer:
     def __init__(self, model: type, settings: dict[str, Any], spec: Spec, static: pd.DataFrame) -> None:
         logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
         self.name = model.__name__
+        self.context = spec.context
         self.covariates = [*spec.numbers, *spec.codes]
         self.static = static if len(static.columns) > 1 else None
         codes = {**spec.codes, **spec.static_codes}
@@ -51,10 +54,19 @@ class NeuralPeer:
         """Train the network."""
         self.forecaster.fit(self._frame(past), static_df=self.static)
 
-    def predict(self, past: pd.DataFrame, future: pd.DataFrame) -> pd.DataFrame:
-        """Forecast from new context with the weights as they are."""
+    def host(self, past: pd.DataFrame, static: pd.DataFrame, copies: NDArray[np.int64]) -> None:
+        """Context comes with each question; static covariates are kept."""
+        self.static = None if self.static is None else static
+
+    def read(self, past: pd.DataFrame, future: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame | None]:
+        """The context of each series and the covariates of the horizon."""
         known = future[["unique_id", *self.covariates]].assign(ds=future.step) if self.covariates else None
-        out = self.forecaster.predict(self._frame(past), static_df=self.static, futr_df=known)
+        return self._frame(past).groupby("unique_id").tail(self.context), known
+
+    def answer(self, asked: tuple[pd.DataFrame, pd.DataFrame | None]) -> pd.DataFrame:
+        """Forecast from new context with the weights as they are."""
+        context, known = asked
+        out = self.forecaster.predict(context, static_df=self.static, futr_df=known)
         ends = {f"-lo-{LEVEL}": "low", f"-hi-{LEVEL}": "high", "-median": "median", "": "mean"}
         out = out.rename(columns={"ds": "step"} | {f"{self.name}{k}": v for k, v in ends.items()})
         return out if "mean" in out else out.assign(mean=out["median"])

@@ -47,7 +47,8 @@ class Scale(NamedTuple):
         """Round values on the axis, about `count` of them."""
         if self.log:
             decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
-            candidates = [digit * 10.0**power for power in decades for digit in (1, 2, 5)]
+            digits = (1, 2, 5) if self.high < 1e3 * self.low else (1,)
+            candidates = [digit * 10.0**power for power in decades for digit in digits]
         else:
             step = _round_step((self.high - self.low) / count)
             first, last = math.ceil(self.low / step), math.floor(self.high / step)
@@ -101,6 +102,11 @@ class Chart:
         """Circles; `tips` are shown when the pointer rests on one."""
         for cx, cy, tip in zip(self.px(x), self.py(y), tips or [""] * len(x), strict=True):
             self._marks.append(f'<circle class="{css}" cx="{cx:.1f}" cy="{cy:.1f}" r="{radius}"{_tip(tip)}/>')
+
+    def note(self, x: float, y: float, text: str, css: str) -> None:
+        """A few words to the right of a point."""
+        left, middle = float(self.px(x)) + 10, float(self.py(y)) + 4
+        self._marks.append(f'<text class="{css}" x="{left:.1f}" y="{middle:.1f}">{escape(text)}</text>')
 
     def span(self, start: float, end: float, css: str, text: str = "") -> None:
         """A vertical stripe over the whole height, named at its top."""
