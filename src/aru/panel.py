@@ -171,7 +171,7 @@ def _read_rows(df: Any, freq: Frequency, columns: Sequence[str], name: str) -> t
     assert not isinstance(y, Categories)
     y = np.full(len(ds), np.nan) if y is None else y
     if len(ids) == 1 or (ids.is_monotonic_increasing and ids.is_unique):  # one row of each series, in order
-        return _Rows(np.arange(len(ids)), ds, y, data), ids, datetime
+        return _Rows(np.arange(len(ids)), ds.copy(), y, data), ids, datetime  # not the caller's memory
     codes, unique = pd.factorize(ids, sort=True)
     rows = _Rows(codes, ds, y, data).sorted()
     same = (rows.codes[1:] == rows.codes[:-1]) & (rows.ds[1:] == rows.ds[:-1])
