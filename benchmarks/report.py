@@ -69,7 +69,8 @@ def cost() -> str:
 
     def cell(size: dict[str, Any]) -> str:
         mark = "*" if size["timed"] < size["series"] else ""
-        return f"{size['us']:,.1f}{mark} ({size['us'] / own[size['series']]:,.2g})"
+        ratio = size["us"] / own[size["series"]]
+        return f"{size['us']:,.1f}{mark} ({ratio:,.{0 if ratio >= 10 else 2}f})"
 
     ordered = sorted(found["found"], key=lambda method: method["sizes"][-1]["us"])
     rows = [
@@ -83,9 +84,9 @@ def cost() -> str:
         for method in ordered
     ]
     head = ["method", "at an observation", "ND", *(f"{n:,} series" for n in own), f"{max(own):,} series, CPU time"]
-    versions = "; ".join(method["version"] for method in ordered)
+    versions = "; ".join(dict.fromkeys(method["version"] for method in ordered))
     picture = "![Error against cost per observation](figures/cost.svg)"
-    return f"{picture}\n\n{table(head, rows)}\n\n{_machine(found)}{source('cost.json', found)}\n{versions}."
+    return f"{picture}\n\n{table(head, rows)}\n\n{_machine(found)}{source('cost.json', found)}\n\n{versions}."
 
 
 def growth() -> str:
