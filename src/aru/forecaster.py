@@ -106,9 +106,9 @@ class Forecaster:
         search: Candidate values of settings to choose from by validation loss.
         batch_size: Series per training step.
         max_windows: Windows of a series per training step; longer series are cropped at random.
+        births: Share of series that each training step lets begin at a random later time, as if newly opened.
         size_weight: A series counts in the loss as its mean |y| to this power: at 0 all alike, above it large series
             more, as they do in scores that are pooled over series, like ND.
-        births: Share of series that each training step lets begin at a random later time, as if newly opened.
         random_seed: Seed; on a CPU a training repeats bit for bit.
         accelerator: "auto" (CUDA if present, else CPU), "cpu" or "gpu".
         trainer_options: Further options of Lightning's Trainer (devices, num_nodes, strategy, callbacks, ...).
