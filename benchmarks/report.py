@@ -63,6 +63,25 @@ WORK = {
 }
 
 
+def training() -> str:
+    runs = pd.read_csv(RESULTS / "training.csv")
+    rows = []
+    for (size, graphs), part in runs.groupby(["size", "graphs"], sort=False):
+        by = part.set_index("method")
+        base, aru = by.ms_per_step["baseline"], by.ms_per_step["aru"]
+        epoch = by.seconds_per_epoch["aru"]
+        rows.append((size, graphs, f"{base:.1f}", f"{aru:.1f}", f"{aru / base:.2f}", f"{epoch:.2f}"))
+    head = ["size", "graphs", "baseline, ms a step", "aru, ms a step", "ratio", "aru, seconds an epoch"]
+    return f"{table(head, rows)}\n\n{runs.hardware.iloc[0]}; {source('training.csv', runs.iloc[0])}"
+
+
+def resident() -> str:
+    runs = pd.read_csv(RESULTS / "resident.csv")
+    rows = [(f"{r.series:,}", r.method, f"{r.per_second:,}", r.bytes_per_series) for r in runs.itertuples()]
+    head = ["series", "method", "updates with forecasts/s", "bytes a series"]
+    return f"{table(head, rows)}\n\n{runs.hardware.iloc[0]}; {source('resident.csv', runs.iloc[0])}"
+
+
 def cost() -> str:
     found = read("cost.json")
     own = {size["series"]: size["us"] for size in next(m for m in found["found"] if m["method"] == "aru")["sizes"]}
@@ -186,6 +205,8 @@ PAGES = {
     "performance.md": {
         "solve": solve,
         "inference": inference,
+        "training": training,
+        "resident": resident,
         "cost": cost,
         "growth": growth,
         "stream": stream,
