@@ -71,8 +71,8 @@ def keys_of(df: DataFrame, schema: Kinds, name: str) -> list[Column]:
         found = type_of(df, column, name)
         if not isinstance(found, types):
             raise ColumnError(
-                f"{column} of {name} has type {found.simpleString()}, where {kinds[column].simpleString()} is known: cast "
-                "the column."
+                f"{column} of {name} has type {found.simpleString()}, where {kinds[column].simpleString()} is known: "
+                "cast the column."
             )
     return [F.col(column).cast(kind).alias(column) for column, kind in kinds.items()]
 
