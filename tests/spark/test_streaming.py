@@ -113,7 +113,7 @@ def test_what_cannot_work_is_refused_before_it_starts(spark: Any, saved: Path, r
     frame = spark.createDataFrame(rows("a", [TRAINED])[PLAIN])
     with pytest.raises(ColumnError, match="observations has no column 'y'"):
         forecast_stream(frame.drop("y"), saved)
-    with pytest.raises(ColumnError, match="unique_id of observations has type double, but training had string"):
+    with pytest.raises(ColumnError, match="unique_id of observations has type double, where string is known"):
         forecast_stream(frame.withColumn("unique_id", frame["y"]), saved)
     with pytest.raises(ColumnError, match="'promo'"):
         forecast_stream(frame, rich)

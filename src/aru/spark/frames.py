@@ -61,7 +61,7 @@ def shard_of(unique_id: Column, shards: int) -> Column:
 
 
 def keys_of(df: DataFrame, schema: Kinds, name: str) -> list[Column]:
-    """`unique_id` and `ds` in the types of training."""
+    """`unique_id` and `ds` in the types that are known of them."""
     kinds = {"unique_id": id_type(schema), "ds": time_type(schema)}
     allowed: dict[str, tuple[type[T.DataType], ...]] = {
         "unique_id": (T.IntegralType,) if schema.integer_ids else (T.StringType,),
@@ -71,8 +71,7 @@ def keys_of(df: DataFrame, schema: Kinds, name: str) -> list[Column]:
         found = type_of(df, column, name)
         if not isinstance(found, types):
             raise ColumnError(
-                f"{column} of {name} has type {found.simpleString()}, but what is known of the series has "
-                f"{kinds[column].simpleString()}: "
+                f"{column} of {name} has type {found.simpleString()}, where {kinds[column].simpleString()} is known: "
                 "cast the column."
             )
     return [F.col(column).cast(kind).alias(column) for column, kind in kinds.items()]
