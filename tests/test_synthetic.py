@@ -48,6 +48,7 @@ def results() -> pd.DataFrame:
             robust=False,
             learning_rate=0.02,
             max_steps=250,
+            random_seed=1,
             accelerator="cpu",
             trainer_options={"enable_progress_bar": False},
         ).fit(before)
