@@ -126,7 +126,7 @@ class Chart:
         """Rules and numbers along the bottom."""
         for tick in self.x.ticks(8 if self.width > (WIDE + NARROW) / 2 else 5):
             self._tick_x(float(self.px(tick)), format(tick, spec))
-        self._text(self.right, self.height - 1, title, "end")
+        self._text(self.right, self.height - 4, title, "end")
 
     def month_axis(self) -> None:
         """A rule and a name at the first of each month."""
