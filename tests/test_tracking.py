@@ -160,7 +160,7 @@ def test_where_adaptation_hurts_the_gate_protects() -> None:
 
 def test_coverage_stays_nominal_while_the_data_drift(plain: Forecaster) -> None:
     """Noise that grows, shrinks and jumps around a level that moves: coverage within a point of nominal."""
-    windows, n, h = 700, 30, H
+    windows, n, h = 1000, 20, H
     rng, t = np.random.default_rng(1), np.arange(windows * h + 1)
     spread = np.where(t % 600 < 300, 1.0, 2.5) * (1 + 0.5 * np.sin(2 * np.pi * t / 400))
     y = torch.from_numpy(5 * np.sin(2 * np.pi * t / 500) + spread * rng.standard_t(5, size=(n, len(t))))
