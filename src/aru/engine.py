@@ -29,7 +29,8 @@ from aru.windows import Block
 if TYPE_CHECKING:
     from aru.models.compiled import CompiledModel
 
-SERIES_AT_ONCE = {"cpu": 2**14, "cuda": 2**18}  # in one network pass, which bounds memory
+SERIES_AT_ONCE = 2**14  # in one network pass, which bounds memory
+ROWS_AT_ONCE = 2**22  # of contexts and horizons on a GPU, which more series keep busy
 WINDOWS_AT_ONCE = 2**14  # of all series together, when history is replayed
 
 
@@ -69,7 +70,8 @@ class Engine:
         self.schema = schema
         self.device = device
         self.models = [model.to(device).eval() for model in models]
-        self.at_once = SERIES_AT_ONCE[device.type]
+        more = 0 if device.type == "cpu" else ROWS_AT_ONCE // (schema.input_size + settings.h)
+        self.at_once = max(SERIES_AT_ONCE, more)
         self.max_gap = schema.history + settings.longest_window  # a longer gap cannot be told from this one
         tracking = Tracking(
             settings.h, settings.gate, settings.calibration is not None, schema.integer, schema.nonnegative

@@ -71,13 +71,22 @@ class CategoryColumn:
 
     def encode(self, column: Categories) -> Ints:
         """Codes in training's vocabulary, 0 for anything else."""
-        known = _vocabulary(self)
-        return np.array([*(known.get(value, 0) for value in column.values), 0])[column.codes]
+        return np.array([*(self._known.get(value, 0) for value in column.values), 0])[column.codes]
 
+    def encode_calendar(self, ds: Times) -> Ints:
+        """Codes of the calendar feature of this name."""
+        return self._table[calendar_codes(self.name, ds)]
 
-@functools.cache
-def _vocabulary(column: CategoryColumn) -> Mapping[str, int]:
-    return {value: i + 1 for i, value in enumerate(column.values)}
+    @functools.cached_property
+    def _known(self) -> Mapping[str, int]:
+        return {value: i + 1 for i, value in enumerate(self.values)}
+
+    @functools.cached_property
+    def _table(self) -> Ints:
+        """The code in training's vocabulary of each value that a calendar feature can have."""
+        table = np.zeros(CODES, np.int64)
+        table[[int(v) for v in self.values]] = np.arange(len(self.values)) + 1
+        return table
 
 
 Group = tuple[tuple[NumberColumn, ...], tuple[CategoryColumn, ...]]
@@ -112,7 +121,7 @@ class Schema:
         n = len(panel.ds)
         futr, futr_cat = _encode_group(self.futr, columns, n)
         hist, hist_cat = _encode_group(self.hist, columns, n)
-        calendar = [_calendar_column(c, panel.ds) for c in self.calendar]
+        calendar = [c.encode_calendar(panel.ds) for c in self.calendar]
         if calendar:
             futr_cat = torch.cat([futr_cat, torch.from_numpy(np.stack(calendar, -1))], -1)
         return Rows(
@@ -200,18 +209,6 @@ def _encode_group(group: Group, columns: Mapping[str, Column], n: int) -> tuple[
         elif not np.isnan(column).all():  # a column without any value may be of any type: all unknown
             raise ColumnError(f"Column {category.name!r} was categorical in training and is numeric now.")
     return torch.from_numpy(values), torch.from_numpy(codes)
-
-
-def _calendar_column(column: CategoryColumn, ds: Times) -> Ints:
-    return _calendar_table(column)[calendar_codes(column.name, ds)]
-
-
-@functools.cache
-def _calendar_table(column: CategoryColumn) -> Ints:
-    """The code in training's vocabulary of each value that a calendar feature can have."""
-    table = np.zeros(CODES, np.int64)
-    table[[int(v) for v in column.values]] = np.arange(len(column.values)) + 1
-    return table
 
 
 def id_column(ids: pd.Index[Any]) -> Categories:

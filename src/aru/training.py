@@ -56,7 +56,6 @@ class Training(pl.LightningModule):
         self.schema = schema
         self.source = source
         self._turn_to(0)
-        self.recorder: Recorder | None = None
         self.failed: set[str] = set()
         self.skipped_steps = 0
 
@@ -70,6 +69,7 @@ class Training(pl.LightningModule):
 
     def _turn_to(self, part: int) -> None:
         self.part = part
+        self.recorder: Recorder | None = None  # recordings stand on the memory of the rows
         for held in ("data", "sums"):  # goes before another part is read
             self.__dict__.pop(held, None)
         self.data = self.source.part(part).to(self.device)
