@@ -26,6 +26,7 @@ _WEEKS: Settings = {"lags": [51, 52, 53]}
 _AUTO: Settings = {"lags": "auto"}
 _SIZE: Settings = {"size_weight": 0.5}  # ND is pooled: large series decide it
 _SEASON: Settings = {"scaler": "level", "lags": [24, 36], "season": 12}
+_LONG: Settings = {"max_steps": 4000, "learning_rate": 5e-3}
 
 # The first of each list is what is used as long as nothing was compared.
 CANDIDATES: dict[str, dict[str, dict[str, Settings]]] = {
@@ -46,6 +47,8 @@ CANDIDATES: dict[str, dict[str, dict[str, Settings]]] = {
             "xlarge, batch 16, dropout": {**_XL, **_DROPOUT, "batch_size": 16},
             # Third round: the loss weighted by size.
             "xlarge, batch 32, dropout, weighted": {**_XL32, **_DROPOUT, **_SIZE},
+            # Fourth round: as long as the networks that do not adapt.
+            "xlarge, batch 32, dropout, long": {**_XL32, **_DROPOUT, **_LONG},
         },
         "walmart": {
             "default": {},
@@ -66,6 +69,9 @@ CANDIDATES: dict[str, dict[str, dict[str, Settings]]] = {
             "log1p, dropout, lags 51-53, weighted": {**_LOG, **_WEEKS, **_SIZE},
             "xlarge, log1p, dropout, weighted": {**_XL, **_LOG, **_SIZE},
             "log1p, dropout, lags 51-53, rate .005": {**_LOG, **_WEEKS, "learning_rate": 5e-3},
+            # Fourth round.
+            "log1p, dropout, lags 51-53, weighted, long": {**_LOG, **_WEEKS, **_SIZE, **_LONG},
+            "xlarge, log1p, dropout, lags 51-53, weighted, long": {**_XL, **_LOG, **_WEEKS, **_SIZE, **_LONG},
         },
         "tourism_monthly": {
             "level, lags": _LEVEL,
@@ -84,6 +90,8 @@ CANDIDATES: dict[str, dict[str, dict[str, Settings]]] = {
             "level, lags, season, weighted": {**_SEASON, **_SIZE},
             "level, lags, season, weighted by 1": {**_SEASON, "size_weight": 1.0},
             "level, lags, season, skip, weighted": {**_SEASON, **SKIP, **_SIZE},
+            # Fourth round.
+            "level, lags, season, long": {**_SEASON, **_LONG},
         },
         "gefcom2012": {
             "default": {},
@@ -97,6 +105,8 @@ CANDIDATES: dict[str, dict[str, dict[str, Settings]]] = {
             "xlarge, lags": {**_XL, **_AUTO},
             # Third round.
             "xlarge, weighted": {**_XL, **_SIZE},
+            # Fourth round.
+            "xlarge, weighted, long": {**_XL, **_SIZE, **_LONG},
         },
         "electricity_10": {
             "default": {},
@@ -106,6 +116,8 @@ CANDIDATES: dict[str, dict[str, dict[str, Settings]]] = {
             "lags, dropout": {**_AUTO, **_DROPOUT},
             # Second round.
             "large, lags, weighted": {"size": "large", **_AUTO, **_SIZE},
+            # Third round.
+            "large, lags, weighted, long": {"size": "large", **_AUTO, **_SIZE, **_LONG},
         },
         "m4_hourly": {
             "default": {},
@@ -118,6 +130,9 @@ CANDIDATES: dict[str, dict[str, dict[str, Settings]]] = {
             "lags, weighted": {**_AUTO, **_SIZE},
             "lags, dropout": {**_AUTO, **_DROPOUT},
             "level, lags, asinh, weighted": {**_AUTO, **_SIZE, "scaler": "level", "transform": "asinh"},
+            # Third round.
+            "level, lags, asinh, long": {**_AUTO, "scaler": "level", "transform": "asinh", **_LONG},
+            "lags, asinh, long": {**_AUTO, "transform": "asinh", **_LONG},
         },
         "parts": {
             "small": {},
@@ -130,6 +145,8 @@ CANDIDATES: dict[str, dict[str, dict[str, Settings]]] = {
             "medium, lag 12": {"lags": [12], "size": "medium"},
             "medium, lag 12, 300 steps": {"lags": [12], "size": "medium", "max_steps": 300},
             "medium, lag 12, dropout": {"lags": [12], "size": "medium", **_DROPOUT},
+            # Third round.
+            "medium, lag 12, long": {"lags": [12], "size": "medium", **_LONG},
         },
     },
     "baseline": {
@@ -187,7 +204,6 @@ CANDIDATES: dict[str, dict[str, dict[str, Settings]]] = {
 }
 
 # Trained to convergence: networks that do not adapt need more steps, at a lower rate, than ARU does.
-_LONG: Settings = {"max_steps": 4000, "learning_rate": 5e-3}
 DEFAULTS: dict[str, Settings] = {
     "aru": {},
     "aru-direct": {},
