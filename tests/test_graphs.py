@@ -9,9 +9,11 @@ import pytest
 import torch
 
 from aru import Forecaster
+from aru.errors import AruWarning
+from aru.models.aru import ARU
 from aru.models.base import Losses
 from aru.training import Training
-from tests.test_training import H, frame, prepare
+from tests.test_training import H, Poison, fit, frame, listening, prepare, weights
 
 METHODS = ["aru", "aru-control", "aru-direct", "aru-generated", "baseline", "deepar", "deepstate", "snail"]
 LENGTHS = {"a": 40, "b": 31, "c": 26}
@@ -62,7 +64,7 @@ def test_a_recorded_step_equals_a_plain_one(method: str) -> None:
     for windows in (8, 5, 8, 6):  # recorded for two shapes, replayed for others
         found = []
         for way in ("recorded", "plain"):
-            here = module._recorded(plan(), windows) if way == "recorded" else module._planned(windows, plan().cuda())
+            here = module._recorded(plan(), windows)[0] if way == "recorded" else module._planned(windows, plan().cuda())
             slopes = [g.clone() for g in gradients(module, here)]
             found.append((here.total.detach().clone(), here.values.clone(), slopes))
             del here  # or the nodes of one way would stay for the other
@@ -89,3 +91,69 @@ def test_training_with_and_without_graphs_learns_the_same(monkeypatch: pytest.Mo
             forecaster.fit(frame(LENGTHS), val_size=2 * H)
         found.append(forecaster.val_loss)
     assert found[0] == pytest.approx(found[1], rel=0.02)
+
+
+class Plain:
+    """A recorder that runs what it is given."""
+
+    def __init__(self, model: Any) -> None:
+        pass
+
+    def run(self, key: Any, step: Any, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return step(*inputs)
+
+
+@pytest.fixture
+def unwatched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps as they are taken on a GPU, where nobody waits for their outcome, but on the CPU."""
+    monkeypatch.setattr(Training, "records", property(lambda module: True))
+    monkeypatch.setattr("aru.training.Recorder", Plain)
+
+
+def test_nobody_waiting_changes_nothing(request: pytest.FixtureRequest) -> None:
+    one = weights(fit(frame(), max_steps=20))
+    request.getfixturevalue("unwatched")
+    other = weights(fit(frame(), max_steps=20))
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+        torch.testing.assert_close(value, other[name], atol=1e-3, rtol=1e-3)
+
+
+@pytest.mark.usefixtures("unwatched")
+def test_a_series_that_fails_unwatched_costs_a_step_and_is_then_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    losses = ARU.losses
+    calls: list[int] = []
+
+    def broken(self: ARU, block: Any, *rest: Any) -> Any:
+        out = losses(self, block, *rest)
+        calls.append(len(out.total))
+        bad = block.observed.sum(1) == int(frame().query("unique_id == 'b'")["y"].notna().sum())
+        return out._replace(total=out.total * torch.where(bad, torch.nan, 1.0))
+
+    monkeypatch.setattr(ARU, "losses", broken)
+    with pytest.warns(AruWarning) as caught:
+        f = fit(frame(), max_steps=3, births=0.0)
+    messages = [str(w.message) for w in caught]
+    assert any("series b;" in text for text in messages)
+    assert any("1 training step" in text for text in messages)
+    assert calls == [3, 3, 2, 3, 2]
+    assert all(torch.isfinite(v).all() for v in weights(f).values())
+
+
+@pytest.mark.usefixtures("unwatched")
+@pytest.mark.parametrize("step", [2, 9], ids=["on the way", "at the end"])
+def test_a_gradient_that_fails_unwatched_is_dropped_and_counted(step: int) -> None:
+    with pytest.warns(AruWarning, match="1 training step"):
+        f = fit(frame(), max_steps=10, **listening(Poison(step)))
+    assert all(torch.isfinite(v).all() for v in weights(f).values())
+
+
+@pytest.mark.usefixtures("unwatched")
+def test_a_dropped_step_leaves_the_weights_as_they_were() -> None:
+    with pytest.warns(AruWarning, match="1 training step"):
+        dropped = weights(fit(frame(), max_steps=1, weight_average=0.0, **listening(Poison(0))))
+    moved = weights(fit(frame(), max_steps=1, weight_average=0.0))
+    first = weights(fit(frame(), max_steps=1, weight_average=0.0, learning_rate=1e-30))
+    for name, value in first.items():
+        torch.testing.assert_close(value, dropped[name], atol=1e-20, rtol=0)
+    assert any(not torch.equal(moved[name], dropped[name]) for name in moved)

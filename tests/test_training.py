@@ -464,8 +464,11 @@ def test_training_that_diverges_says_so(monkeypatch: pytest.MonkeyPatch) -> None
 class Poison(Callback):
     """Makes one gradient infinite."""
 
+    def __init__(self, step: int = 2) -> None:
+        self.step = step
+
     def on_after_backward(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        if trainer.global_step == 2:
+        if trainer.global_step == self.step:
             next(p for p in module.parameters() if p.grad is not None).grad.fill_(torch.inf)
 
 

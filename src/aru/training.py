@@ -56,6 +56,7 @@ class Training(pl.LightningModule):
         self.schema = schema
         self.source = source
         self._turn_to(0)
+        self.careful = False  # looks at every step before the next one
         self.failed: set[str] = set()
         self.skipped_steps = 0
 
@@ -70,6 +71,7 @@ class Training(pl.LightningModule):
     def _turn_to(self, part: int) -> None:
         self.part = part
         self.recorder: Recorder | None = None  # recordings stand on the memory of the rows
+        self.faults: Faults | None = None
         for held in ("data", "sums"):  # goes before another part is read
             self.__dict__.pop(held, None)
         self.data = self.source.part(part).to(self.device)
@@ -86,7 +88,14 @@ class Training(pl.LightningModule):
         windows = self._grid(batch.phase, batch.rows).count
         series = batch.series
         plan = torch.stack([series, batch.birth, batch.begin + batch.phase])
-        losses = self._recorded(plan, windows) if self.records else self._planned(windows, plan.to(self.device))
+        if self.faults is not None and bool(self.faults.noticed):
+            self._read_faults()
+        if self.records and not self.careful:
+            losses, series = self._recorded(plan, windows)
+            self.faults = self.faults or Faults(len(self.data.names), self.device)
+            self.faults.series[series] |= losses.failed | ~losses.total.isfinite()
+            return self._mean(losses, series)
+        losses = self._recorded(plan, windows)[0] if self.records else self._planned(windows, plan.to(self.device))
         finite = losses.total.isfinite()
         if not bool((finite & ~losses.failed).all()):
             self.failed.update(self.data.names[i] for i in series[(~finite | losses.failed).cpu()].tolist())
@@ -97,6 +106,9 @@ class Training(pl.LightningModule):
             if not bool(finite.all()):
                 plan = plan[:, finite.cpu()]
                 series, losses = plan[0], self._planned(windows, plan.to(self.device))
+        return self._mean(losses, series)
+
+    def _mean(self, losses: Losses, series: Tensor) -> Tensor:
         weight = self.weights[series]
         # Gradients are averaged over processes: this is the mean over the values of all of them.
         values = _mean_over_processes((weight * losses.values).sum())
@@ -112,21 +124,28 @@ class Training(pl.LightningModule):
         block = self._block(series, birth, begin, lengths, windows * stride)
         return self.model.losses(block, Grid(0, stride, windows, skipped))
 
-    def _recorded(self, plan: Tensor, windows: int) -> Losses:
-        """The same on a GPU, recorded for a few numbers of windows: those in front that are too many are skipped."""
+    def _recorded(self, plan: Tensor, windows: int) -> tuple[Losses, Tensor]:
+        """The same on a GPU, recorded for a few numbers of windows: those in front that are too many are skipped.
+
+        Beside the losses the series, there.
+        """
         if self.recorder is None:
             self.recorder = Recorder(self.model)
         step = math.ceil(self.most_windows / RECORDINGS)
         padded = self.most_windows - (self.most_windows - windows) // step * step
         skipped = padded - windows
         plan = plan - torch.tensor([0, 0, skipped * self.settings.window_stride]).unsqueeze(-1)
-        inputs = torch.cat([plan.flatten(), torch.tensor([skipped])]).to(self.device)
+        inputs = self._send(torch.cat([plan.flatten(), torch.tensor([skipped])]))
         shape = plan.shape
 
         def losses(inputs: Tensor) -> Losses:
             return self._planned(padded, inputs[:-1].reshape(shape), inputs[-1])
 
-        return Losses(*self.recorder.run((padded, shape), losses, inputs))
+        return Losses(*self.recorder.run((padded, shape), losses, inputs)), inputs[: shape[1]]
+
+    def _send(self, values: Tensor) -> Tensor:
+        """To the device, without waiting for it."""
+        return values.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else values
 
     @property
     def records(self) -> bool:
@@ -167,8 +186,7 @@ class Training(pl.LightningModule):
 
     def configure_optimizers(self) -> Any:
         """Adam, with a one-cycle schedule unless the rate is to stay constant."""
-        fused = self.device.type == "cuda"
-        optimizer = torch.optim.Adam(self.model.parameters(), lr=self.settings.learning_rate, fused=fused)
+        optimizer = torch.optim.Adam(self.model.parameters(), lr=self.settings.learning_rate, fused=True)
         if self.settings.schedule == "constant":
             return optimizer
         schedule = torch.optim.lr_scheduler.OneCycleLR(
@@ -181,7 +199,10 @@ class Training(pl.LightningModule):
     ) -> None:
         """Clip the norm; a gradient that is not finite is dropped, and counted, instead of poisoning the weights."""
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), gradient_clip_val or math.inf)
-        if not bool(norm.isfinite()):
+        if self.faults is not None:
+            optimizer.found_inf = (~norm.isfinite()).float()  # fused Adam then does nothing
+            self.faults.note_step(optimizer.found_inf)
+        elif not bool(norm.isfinite()):
             self.skipped_steps += 1
             optimizer.zero_grad()
 
@@ -192,6 +213,21 @@ class Training(pl.LightningModule):
         super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
         if self.average is not None:
             self.average.update_parameters(self.model)
+
+    def on_train_end(self) -> None:
+        """Nothing may go unreported."""
+        if self.faults is not None:
+            self._read_faults()
+
+    def _read_faults(self) -> None:
+        """Report what went wrong; if anything did, look at every step from now on."""
+        assert self.faults is not None
+        names = self.data.names
+        self.failed.update(names[i] for i in self.faults.series.nonzero().squeeze(-1).tolist())
+        self.skipped_steps += int(self.faults.steps)
+        self.careful = self.careful or bool(self.failed or self.skipped_steps)
+        self.faults = None
+        self.optimizers(use_pl_optimizer=False).found_inf = None
 
     def final_model(self) -> Model:
         """The weights to forecast with."""
@@ -217,6 +253,20 @@ class Training(pl.LightningModule):
             self.schema.lags,
             self.sums,
         )
+
+
+class Faults:
+    """What went wrong in steps that the host did not wait for. A GPU notes it; the host sees it a few steps later."""
+
+    def __init__(self, series: int, device: torch.device) -> None:
+        self.series = torch.zeros(series, dtype=torch.bool, device=device)  # whose loss or local fit failed
+        self.steps = torch.zeros((), device=device)  # dropped, as their gradient was not finite
+        self.noticed = torch.zeros((), dtype=torch.bool, pin_memory=device.type == "cuda")
+
+    def note_step(self, dropped: Tensor) -> None:
+        """Count a step that is dropped (1) or not (0), and let the host know if there was ever anything."""
+        self.steps += dropped
+        self.noticed.copy_((self.steps > 0) | self.series.any(), non_blocking=True)
 
 
 class Snapshots(Callback):
