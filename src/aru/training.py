@@ -26,7 +26,6 @@ import torch.distributed as dist
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from torch import Tensor
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils.data import DataLoader
 
 from aru.batches import Batch, Batches, Everything, Some, Source
@@ -51,7 +50,10 @@ class Training(pl.LightningModule):
     def __init__(self, model: Model, source: Source, settings: Settings, schema: Schema) -> None:
         super().__init__()
         self.model = model
-        self.average = _average(model, settings.weight_average)
+        # A running average of the weights is what is kept. Processes that train together wait for the gradients of all
+        # parameters that have one: the average's have none.
+        self.average = copy.deepcopy(model).requires_grad_(False) if settings.weight_average else None
+        self.parameter_pairs = _by_type(model, self.average or model)
         self.settings = settings
         self.schema = schema
         self.source = source
@@ -198,7 +200,7 @@ class Training(pl.LightningModule):
         self, optimizer: Any, gradient_clip_val: Any = None, gradient_clip_algorithm: Any = None
     ) -> None:
         """Clip the norm; a gradient that is not finite is dropped, and counted, instead of poisoning the weights."""
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), gradient_clip_val or math.inf)
+        norm = torch.nn.utils.clip_grad_norm_([p for pairs in self.parameter_pairs for p in pairs[0]], gradient_clip_val or math.inf)
         if self.faults is not None:
             optimizer.found_inf = (~norm.isfinite()).float()  # fused Adam then does nothing
             self.faults.note_step(optimizer.found_inf)
@@ -212,7 +214,10 @@ class Training(pl.LightningModule):
         """Step, and let the moving average follow at once: a checkpoint may be written right after."""
         super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
         if self.average is not None:
-            self.average.update_parameters(self.model)
+            follow = 1.0 if epoch == batch_idx == 0 else 1 - self.settings.weight_average
+            with torch.no_grad():
+                for trained, averaged in self.parameter_pairs:
+                    torch._foreach_lerp_(averaged, trained, follow)
 
     def on_train_end(self) -> None:
         """Nothing may go unreported."""
@@ -231,7 +236,7 @@ class Training(pl.LightningModule):
 
     def final_model(self) -> Model:
         """The weights to forecast with."""
-        return self.model if self.average is None else self.average.module  # type: ignore[return-value]
+        return self.model if self.average is None else self.average
 
     def _grid(self, phase: int, n: int) -> Grid:
         stride = self.settings.window_stride
@@ -444,9 +449,11 @@ def _resume_point(directory: Path, settings: Settings) -> str | None:
     return None
 
 
-def _average(model: Model, decay: float) -> AveragedModel | None:
-    # Without gradients: processes that train together wait for those of all other parameters.
-    return AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay)).requires_grad_(False) if decay else None
+def _by_type(model: Model, average: Model) -> list[tuple[list[Tensor], list[Tensor]]]:
+    """Parameters and their averages, in lists of one type each, for which there are fused operations."""
+    pairs = list(zip(model.parameters(), average.parameters(), strict=True))
+    types = dict.fromkeys(trained.dtype for trained, _ in pairs)
+    return [([p for p, _ in pairs if p.dtype == t], [a for p, a in pairs if p.dtype == t]) for t in types]
 
 
 def _mean_over_processes(value: Tensor) -> Tensor:
