@@ -60,33 +60,39 @@ class Windows(NamedTuple):
 
 
 class _RidgeSolve(torch.autograd.Function):
-    """theta = A^-1 b with A = sxx + ridge I. Backward is one more solve: g_b = A^-1 g, g_A = -g_b theta^T.
+    """theta = A^-1 b with A = sxx + ridge I and b = sxy. Backward is one more solve: g_b = A^-1 g, g_A = -g_b theta^T.
 
-    A failed system answers zero, the prediction of an empty state, and passes no gradient on.
+    The system is [sxx, sxy] in one, and so is its gradient. A failed system answers zero, the prediction of an empty
+    state, and passes no gradient on.
     """
 
     @staticmethod
-    def forward(ctx: Any, sxx: Tensor, sxy: Tensor, ridge: Tensor) -> tuple[Tensor, Tensor]:
-        solved = kernels.solve(sxx, sxy, ridge)
+    def forward(ctx: Any, system: Tensor, ridge: Tensor) -> tuple[Tensor, Tensor]:
+        solved = kernels.solve(system[..., :-1], system[..., -1], ridge)
         ctx.save_for_backward(*solved, ridge)
         ctx.mark_non_differentiable(solved.failed)
         return solved.theta, solved.failed
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, g: Tensor, _: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def backward(ctx: Any, g: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
         *parts, ridge = ctx.saved_tensors
         solved = kernels.Solved(*parts)
         g_b = kernels.solve_again(solved, g, ridge)
         g_ridge = -(g_b * solved.theta).sum(-1)
-        return -g_b.unsqueeze(-1) * solved.theta.unsqueeze(-2), g_b, g_ridge.sum(tuple(range(g_ridge.ndim - 1)))
+        row = nn.functional.pad(-solved.theta, (0, 1), value=1.0).unsqueeze(-2)
+        return g_b.unsqueeze(-1) * row, g_ridge.sum(tuple(range(g_ridge.ndim - 1)))
 
 
 def solve_ridge(
     sxx: Float[Tensor, "*batch J dim dim"], sxy: Float[Tensor, "*batch J dim"], ridge: Float[Tensor, " J"]
 ) -> tuple[Float[Tensor, "*batch J dim"], Bool[Tensor, "*batch J"]]:
     """theta = (sxx + ridge I)^-1 sxy, and which systems could not be solved (theta is zero there)."""
-    solved: tuple[Tensor, Tensor] = _RidgeSolve.apply(sxx, sxy, ridge)  # type: ignore[no-untyped-call]
+    return _solve(torch.cat([sxx, sxy.unsqueeze(-1)], -1), ridge)
+
+
+def _solve(system: Tensor, ridge: Tensor) -> tuple[Tensor, Tensor]:
+    solved: tuple[Tensor, Tensor] = _RidgeSolve.apply(system, ridge)  # type: ignore[no-untyped-call]
     return solved
 
 
@@ -223,7 +229,7 @@ class ARUCell(nn.Module):
 
         Only the first `steps` rows of a series exist (all, if not given); rows after them leave the state as it is.
         """
-        x, y, w = self._rows(h, y, mask, weight)
+        x, (y, w) = _with_one(h), _observed(y, mask, weight)
         if steps is None:
             steps = torch.full((h.shape[0],), h.shape[1], device=h.device)
         return ARUState(*kernels.absorb(state, self.alphas, theta, x, y, w, steps))
@@ -238,14 +244,14 @@ class ARUCell(nn.Module):
         weight: Float[Tensor, "batch row"] | None = None,
     ) -> ARUState:
         """Add rows that all belong to one time step: the statistics age once, however many rows there are."""
-        x, y, w = self._rows(h, y, mask, weight)
+        x, (y, w) = _with_one(h), _observed(y, mask, weight)
         aged = w.unsqueeze(1).expand(-1, len(self.alphas), -1)
         new = _contribution(x, y, aged, y.unsqueeze(1) - theta @ x.mT)
         return ARUState(*(_unsqueeze_like(self.alphas, o) * o + n for o, n in zip(state, new, strict=True)))
 
     def scan_windows(
         self,
-        state: ARUState,
+        state: ARUState | None,
         h: Float[Tensor, "batch window lead size"],
         y: Float[Tensor, "batch window step"],
         mask: Bool[Tensor, "batch window step"] | None = None,
@@ -254,11 +260,11 @@ class ARUCell(nn.Module):
     ) -> Windows:
         """Run consecutive windows: predict every lead of each, then absorb its first rows (`step` <= `lead`).
 
-        `steps` says how many rows of each window exist, as in `absorb`. Long sequences go block by block, so that
-        memory for the statistics stays bounded whatever the length.
+        Without a state the series have seen nothing. `steps` says how many rows of each window exist, as in `absorb`.
+        Long sequences go block by block, so that memory for the statistics stays bounded whatever the length.
         """
-        batch, J, dim = state.sxy.shape
-        at_once = max(1, min(WINDOWS_AT_ONCE, FLOATS_AT_ONCE // max(1, batch * J * dim * dim)))
+        floats = h.shape[0] * len(self.raw_alpha) * (self.input_size + 1) ** 2
+        at_once = max(1, min(WINDOWS_AT_ONCE, FLOATS_AT_ONCE // max(1, floats)))
         blocks = []
         for lo in range(0, max(1, h.shape[1]), at_once):
             part = slice(lo, lo + at_once)
@@ -278,7 +284,7 @@ class ARUCell(nn.Module):
 
     def _scan_block(
         self,
-        state: ARUState,
+        state: ARUState | None,
         h: Tensor,
         y: Tensor,
         mask: Tensor | None,
@@ -287,7 +293,8 @@ class ARUCell(nn.Module):
     ) -> Windows:
         (B, W, S), J = y.shape, len(self.raw_alpha)
         x_all = _with_one(h)
-        x, y, w = self._rows(h[:, :, :S], y, mask, weight)
+        x = x_all if h.shape[2] == S else x_all[:, :, :S]
+        y, w = _observed(y, mask, weight)
         if steps is None:
             steps = torch.full((1, W), S, device=h.device)
         alphas = self.alphas
@@ -299,47 +306,42 @@ class ARUCell(nn.Module):
         gap = seen[:, :, None] - seen[:, None, 1:]
         before = torch.ones(W + 1, W, dtype=torch.bool, device=h.device).tril(-1)
         decay = torch.where(before, alphas[:, None, None] ** gap.clamp(min=0).unsqueeze(1), 0.0)  # (., J, W + 1, W)
-        start = alphas[:, None] ** seen.unsqueeze(1)  # (., J, W + 1)
+        start = alphas ** seen.unsqueeze(-1)  # (., W + 1, J)
 
-        def prefix(initial: Tensor, contribution: Tensor) -> Tensor:
-            """From (B, J, *) and (B, W, J, *) to the statistics at each origin and after the last: (B, J, W + 1, *)."""
-            size = math.prod(initial.shape[2:])
-            flat = contribution.reshape(B, W, J, size).transpose(1, 2)
-            carried = start.unsqueeze(-1) * initial.reshape(B, J, 1, size)
-            return (decay @ flat + carried).reshape(B, J, W + 1, *initial.shape[2:])
+        def prefix(contribution: Tensor, initial: Tensor | None) -> Tensor:
+            """From (B, W, J, *) and (B, J, *) to the statistics at each origin and after the last: (B, W + 1, J, *)."""
+            size = math.prod(contribution.shape[3:])
+            flat = contribution.reshape(B, W, J, size)
+            if len(decay) == 1:  # the same for all series: one product for each alpha
+                sums = torch.einsum("jvw,bwjs->bvjs", decay[0], flat)
+            else:
+                sums = torch.einsum("bjvw,bwjs->bvjs", decay, flat)
+            if initial is not None:
+                sums = sums + start.unsqueeze(-1) * initial.reshape(B, 1, J, size)
+            return sums.reshape(B, W + 1, *contribution.shape[2:])
 
-        z = torch.cat([x, y.unsqueeze(-1)], -1)
-        products = (aged.unsqueeze(-1) * x.unsqueeze(2)).mT @ z.unsqueeze(2)  # (B, W, J, dim, dim + 1)
-        sxx = prefix(state.sxx, products[..., :-1])
-        sxy = prefix(state.sxy, products[..., -1])
-        sn = prefix(state.sn, aged.sum(-1))
+        wx = aged.mT.unsqueeze(-1) * x.unsqueeze(3)  # (B, W, S, J, dim)
+        products = (wx.flatten(3).mT @ torch.cat([x, y.unsqueeze(-1)], -1)).unflatten(2, wx.shape[3:])
+        system = prefix(products, None if state is None else torch.cat([state.sxx, state.sxy.unsqueeze(-1)], -1))
+        sn = prefix(aged.sum(-1), None if state is None else state.sn)
 
-        theta, failed = solve_ridge(sxx[:, :, :-1].transpose(1, 2), sxy[:, :, :-1].transpose(1, 2), self.ridge)
+        theta, failed = _solve(system[:, :-1], self.ridge)
         theta = self._constant(theta)
         mean = x_all @ theta.mT  # (B, W, lead, J)
-        residual = y.unsqueeze(2) - mean[:, :, :S].mT
+        residual = y.unsqueeze(2) - (mean if h.shape[2] == S else mean[:, :, :S]).mT
         # An overflowed square times the zero of an earlier origin would be NaN there: nothing reaches back in time.
         errors = (aged * residual.square()).sum(-1).clamp(max=torch.finfo(aged.dtype).max)
-        ss = prefix(state.ss, errors)
-        variance = self._constant(_ratio(ss[:, :, :-1], sn[:, :, :-1])).transpose(1, 2)
-        final = ARUState(*(s[:, :, -1].clone() for s in (sxx, sxy, sn, ss)))  # not a view of every origin's
+        ss = prefix(errors, None if state is None else state.ss)
+        variance = self._constant(_ratio(ss[:, :-1], sn[:, :-1]))
+        last = [v[:, -1].clone() for v in (system[..., :-1], system[..., -1], sn, ss)]  # no views of every origin's
         return Windows(
             mean=mean.to(h.dtype),
             variance=variance.to(h.dtype),
-            sn=sn[:, :, :-1].transpose(1, 2),
+            sn=sn[:, :-1],
             theta=theta,
             failed=failed.any(-1).any(-1),
-            state=final,
+            state=ARUState(*last),
         )
-
-    def _rows(self, h: Tensor, y: Tensor, mask: Tensor | None, weight: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """x, y and weight in float64, a missing y being 0 with weight 0."""
-        w = torch.ones_like(y, dtype=torch.float64) if weight is None else weight.double()
-        y = y.double()
-        if mask is not None:
-            y, w = torch.where(mask, y, 0.0), torch.where(mask, w, 0.0)
-        return _with_one(h), y, w
-
 
 def _unsqueeze_like(factor: Tensor, statistic: Tensor) -> Tensor:
     """A factor of each (batch, J), or of each J, to multiply a statistic with."""
@@ -349,6 +351,13 @@ def _unsqueeze_like(factor: Tensor, statistic: Tensor) -> Tensor:
 def _with_one(h: Tensor) -> Tensor:
     """x = [h, 1] in float64."""
     return nn.functional.pad(h.double(), (0, 1), value=1.0)
+
+
+def _observed(y: Tensor, mask: Tensor | None, weight: Tensor | None) -> tuple[Tensor, Tensor]:
+    """y and weight in float64, a missing y being 0 with weight 0."""
+    w = torch.ones_like(y, dtype=torch.float64) if weight is None else weight.double()
+    y = y.double()
+    return (y, w) if mask is None else (torch.where(mask, y, 0.0), torch.where(mask, w, 0.0))
 
 
 def _contribution(x: Tensor, y: Tensor, aged: Tensor, residual: Tensor) -> ARUState:

@@ -67,7 +67,7 @@ class ARU(AdaptingModel):
         u, w = self._cell_rows(targets, prior, scale)
         S = net.stride
         out = self.cell.scan_windows(
-            self.cell.init_state(h.shape[0]),
+            None,
             self._cell_input(h, x, grid),
             u[:, :, :S],
             (targets.observed & origins.begun.unsqueeze(-1))[:, :, :S],
