@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, no_type_check
 import numpy as np
 
 from aru.kernels.compiled import compile_kernel, share
-from aru.kernels.lanes import DOUBLES, add_product, add_row, as_float
+from aru.kernels.lanes import CHAINS, DOUBLES, add_product, add_row, as_float
 
 FLOATS_A_SERIES = 2**13  # work of a series as `share` counts it
 Array = Any
@@ -322,8 +322,8 @@ def _decode(
         _add_value(kind, value, seen, scale, lag, 2 * len(lags), a)
     for o in range(len(a1)):
         a1[o] = max(a1[o], zero)
-    add_product(a2, a1, len(a1), layer2, 0, zero, a2)
-    add_product(layer3_b, a2, len(a2), layer3, 0, zero, h)
+    add_product(a2, a1, len(layer2), layer2, 0, zero, a2)
+    add_product(layer3_b, a2, len(layer3), layer3, 0, zero, h)
 
 
 @_kernel
@@ -342,16 +342,16 @@ def _forecast(
     """Series lo to hi."""
     J, E = len(alphas), shape.input_size
     base_gates, base_layers = np.empty_like(gates_b), np.empty_like(layers_b)
-    U, dim, first = len(recurrent), len(layer3_b), len(layer2)
+    U, d, first = len(recurrent), now.shape[2] - 1, len(layers_b) - layer2.shape[1]
     gates, c, g = np.empty_like(gates_b), np.empty(U, np.float32), np.zeros(U, np.float32)
     outputs, a = np.empty((E, U), np.float32), np.empty_like(base_layers)
-    h = np.zeros(max(dim + J, len(mu1)), np.float32)  # and local means
+    h = np.zeros(max(len(layer3_b), len(mu1)), np.float32)  # and local means behind its d numbers
     quarters, a1, a2 = gates.reshape((4, U)), a[:first], a[first:]
     two, factors, extra = np.empty_like(head_b), np.empty_like(out_mu_b), np.empty_like(out_sigma_b)
     spread, beside = np.zeros(len(sigma1_a), np.float32), -(-J // DOUBLES) * DOUBLES
-    theta, bias, local = np.zeros((dim, beside)), np.zeros(beside), np.zeros(beside)
+    theta, bias, local = np.zeros((-(-d // CHAINS) * CHAINS, beside)), np.zeros(beside), np.zeros(beside)
     spread_part, hidden, hidden2 = np.empty_like(sigma1_b), np.empty_like(mu1_b), np.empty_like(mu2_b)
-    zero, one, d, width = np.float32(0.0), np.float32(1.0), now.shape[2] - 1, len(mu1_b)
+    zero, one = np.float32(0.0), np.float32(1.0)
     for b in range(lo, hi):
         _add_inputs(gates_b, static, static_cat, b, gates_static, gates_static_tables, static_tables, base_gates)
         _add_inputs(layers_b, static, static_cat, b, layers_static, layers_static_tables, static_tables, base_layers)
@@ -391,29 +391,30 @@ def _forecast(
             )  # fmt: skip
             location, more = zero, zero
             if len(head):
-                add_product(head_b, h, dim, head, 0, NONE, two)
+                add_product(head_b, h, len(head), head, 0, NONE, two)
                 location, more = two[0], two[1]
             mixed = zero
             if J:
-                add_product(bias, h, dim, theta, 0, NONE, local)
-            for j in range(J):
-                h[dim + j] = np.float32(local[j])
-                mixed += h[dim + j] * mix[j]
+                add_product(bias, h, len(theta), theta, 0, NONE, local)
+            if PAPER <= shape.integration <= RESIDUAL:
+                add_product(spread_part, h, len(sigma1), sigma1, 0, zero, hidden)
+                add_product(sigma2_b, hidden, len(sigma2), sigma2, 0, zero, hidden2)
+                add_product(out_sigma_b, hidden2, len(out_sigma), out_sigma, 0, NONE, extra)
+            for j in range(J):  # from here on h holds them, too
+                h[d + j] = np.float32(local[j])
+                mixed += h[d + j] * mix[j]
             if shape.integration == DIRECT:
                 location, more = mixed, out_sigma_b[0]
                 for j in range(J):
                     more += out_sigma[j, 0] * (np.log(spread[j]) if shape.use_variance else zero)
             elif shape.integration != HEAD:
-                add_product(spread_part, h, dim, sigma1, 0, zero, hidden)
-                add_product(sigma2_b, hidden, width, sigma2, 0, zero, hidden2)
-                add_product(out_sigma_b, hidden2, width, out_sigma, 0, NONE, extra)
                 add_product(mu1_b, h, len(mu1), mu1, 0, zero, hidden)
-                add_product(mu2_b, hidden, width, mu2, 0, zero, hidden2)
-                add_product(out_mu_b, hidden2, width, out_mu, 0, NONE, factors)
+                add_product(mu2_b, hidden, len(mu2), mu2, 0, zero, hidden2)
+                add_product(out_mu_b, hidden2, len(out_mu), out_mu, 0, NONE, factors)
                 if shape.integration == RESIDUAL:
                     more += known * extra[0]
                     for j in range(J):
-                        location += (mix[j] + factors[j]) * h[dim + j]
+                        location += (mix[j] + factors[j]) * h[d + j]
                 else:
                     location, more = factors[0] + (mixed if shape.integration == SKIP else zero), extra[0]
             mu[b, k], raw[b, k] = location, more
@@ -504,7 +505,7 @@ def _learn(
     sxx, sxy, sn, ss, theta, now, origin_g, origin_scale, steps, lo, hi,
 ):  # fmt: skip
     """Series lo to hi: what was known before is overwritten."""
-    U, J, S, d, first = len(recurrent), len(alphas), shape.stride, sxy.shape[2], len(layer2)
+    U, J, S, d, first = len(recurrent), len(alphas), shape.stride, sxy.shape[2], len(layers_b) - layer2.shape[1]
     base_gates, base, base_layers = np.empty_like(gates_b), np.empty_like(layers_b), np.empty_like(layers_b)
     gates, c, g = np.empty_like(gates_b), np.empty(U, np.float32), np.zeros(U, np.float32)
     outputs, a, h = np.empty((shape.input_size, U), np.float32), np.empty_like(layers_b), np.empty_like(layer3_b)

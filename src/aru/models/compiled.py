@@ -17,7 +17,7 @@ from aru.distributions import MIN_SIGMA, SMALL_COUNT, STUDENT_DF, NegativeBinomi
 from aru.encoders import Embeddings, Gated
 from aru.kernels import contexts
 from aru.kernels import network as kernel
-from aru.kernels.lanes import LANES
+from aru.kernels.lanes import CHAINS, LANES
 from aru.models.adapting import AdaptingState
 from aru.models.aru import ARU, Fitted
 from aru.models.base import Model, Output
@@ -215,7 +215,7 @@ def _own(model: ARU | Baseline) -> dict[str, Array]:
     layers: list[Any] = [*joint.ff_mu, *joint.ff_sigma]
     mu1, _, mu2, _, sigma1, _, sigma2, _ = layers
     return parts | {
-        "mu1": np.concatenate([_deep(mu1.weight.T[:dim]), _deep(mu1.weight.T[dim:])]),
+        "mu1": _deep(mu1.weight.T),
         "mu1_b": _wide(mu1.bias),
         "sigma1": _deep(sigma1.weight.T[:dim]),
         "sigma1_a": _deep(sigma1.weight.T[dim:]),
@@ -263,11 +263,11 @@ def _wide(value: Tensor) -> Array:
 
 def _deep(value: Tensor) -> Array:
     """Rows and columns padded with zeros."""
-    return _pad_rows(_wide(value))
+    return _pad_rows(_wide(value), CHAINS)
 
 
-def _pad_rows(value: Array) -> Array:
-    return np.pad(value, ((0, _padded(len(value)) - len(value)), (0, 0)))
+def _pad_rows(value: Array, multiple: int = LANES) -> Array:
+    return np.pad(value, ((0, -len(value) % multiple), (0, 0)))
 
 
 def _padded(width: int) -> int:
