@@ -18,6 +18,8 @@ from experiments.tasks import make_task
 
 PEERS = {"seasonal-naive": "seasonal-naive", "lightgbm": "lightgbm", "ets": "auto-ets", "arima": "auto-arima",
          "nhits": "nhits"}  # fmt: skip
+ALONE = "y alone"  # without covariates
+UNSCALED = ("walmart",)  # covariates that are constant in many a window, which NHITS does not stand
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,6 +56,8 @@ class Peer:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             windows = make_windows(df, static, task.settings, task.windows, task.step, task.season)
+        if self.variant == ALONE:
+            windows = windows.without_covariates()
         started = time.perf_counter()
         outcome = run_peer(peer, windows, seed=self.seed, steps=self.steps or peer.steps)
         result = score(outcome.frame, peer.name, task.train, task.season)
@@ -74,6 +78,7 @@ def peers(seeds: Iterable[int]) -> list[Peer]:
     for method in PEERS:
         for seed in seeds if method == "nhits" else [0]:
             for dataset, protocol in [*MAIN, *MORE]:
-                variant = "100 series" if method == "arima" else ""
-                jobs.append(Peer(dataset, protocol, method, variant, seed))
+                jobs.append(Peer(dataset, protocol, method, "100 series" if method == "arima" else "", seed))
+                if method == "nhits" and dataset in UNSCALED:
+                    jobs.append(Peer(dataset, protocol, method, ALONE, seed))
     return jobs

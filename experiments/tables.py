@@ -96,6 +96,7 @@ _SHOWN = {
     "adapt=off": "frozen at the start of the test",
     "ensemble": "ensemble of 4",
     "100 series": "a sample of 100 series",
+    "y alone": "without covariates",
 }
 _DIGITS = (("crps", 4), ("coverage90", 3), ("width90", 3), ("mase", 3))
 HEADS = ["", "paper ND", "paper RMSE", "ND", "RMSE", "CRPS", "coverage", "width", "MASE", "seeds"]
