@@ -28,6 +28,12 @@ _SIZE: Settings = {"size_weight": 0.5}  # ND is pooled: large series decide it
 _SEASON: Settings = {"scaler": "level", "lags": [24, 36], "season": 12}
 _LONG: Settings = {"max_steps": 4000, "learning_rate": 5e-3}
 
+
+def _ridge(value: float) -> Settings:
+    return {"ridge": value, "learn_ridge": False}
+
+
+
 # The first of each list is what is used as long as nothing was compared.
 CANDIDATES: dict[str, dict[str, dict[str, Settings]]] = {
     "aru": {
@@ -72,6 +78,13 @@ CANDIDATES: dict[str, dict[str, dict[str, Settings]]] = {
             # Fourth round.
             "log1p, dropout, lags 51-53, weighted, long": {**_LOG, **_WEEKS, **_SIZE, **_LONG},
             "xlarge, log1p, dropout, lags 51-53, weighted, long": {**_XL, **_LOG, **_WEEKS, **_SIZE, **_LONG},
+            # Fifth round: a local fit that is held back more, or less.
+            "log1p, dropout, lags 51-53, weighted, ridge 1": {**_LOG, **_WEEKS, **_SIZE, **_ridge(1.0)},
+            "log1p, dropout, lags 51-53, weighted, ridge 10": {**_LOG, **_WEEKS, **_SIZE, **_ridge(10.0)},
+            "log1p, dropout, lags 51-53, weighted, one alpha": {**_LOG, **_WEEKS, **_SIZE, "alphas": [1.0]},
+            "log1p, dropout, lags 51-53, weighted, stride 4": {**_LOG, **_WEEKS, **_SIZE, "stride": 4},
+            "large, log1p, dropout, lags 51-53, weighted": {"size": "large", **_LOG, **_WEEKS, **_SIZE},
+            "xlarge, log1p, dropout, lags 51-53, weighted": {**_XL, **_LOG, **_WEEKS, **_SIZE},
         },
         "tourism_monthly": {
             "level, lags": _LEVEL,
@@ -92,6 +105,10 @@ CANDIDATES: dict[str, dict[str, dict[str, Settings]]] = {
             "level, lags, season, skip, weighted": {**_SEASON, **SKIP, **_SIZE},
             # Fourth round.
             "level, lags, season, long": {**_SEASON, **_LONG},
+            # Fifth round: a local fit that is held back more.
+            "level, lags, season, ridge 1": {**_SEASON, **_ridge(1.0)},
+            "level, lags, season, ridge 10": {**_SEASON, **_ridge(10.0)},
+            "level, lags, season, one alpha": {**_SEASON, "alphas": [1.0]},
         },
         "gefcom2012": {
             "default": {},
@@ -133,6 +150,8 @@ CANDIDATES: dict[str, dict[str, dict[str, Settings]]] = {
             # Third round.
             "level, lags, asinh, long": {**_AUTO, "scaler": "level", "transform": "asinh", **_LONG},
             "lags, asinh, long": {**_AUTO, "transform": "asinh", **_LONG},
+            # Fourth round.
+            "level, lags, asinh, ridge 1": {**_AUTO, "scaler": "level", "transform": "asinh", **_ridge(1.0)},
         },
         "parts": {
             "small": {},
