@@ -64,15 +64,19 @@ WORK = {
 
 
 def training() -> str:
-    runs = pd.read_csv(RESULTS / "training.csv")
-    rows = []
-    for (size, graphs), part in runs.groupby(["size", "graphs"], sort=False):
-        by = part.set_index("method")
-        base, aru = by.ms_per_step["baseline"], by.ms_per_step["aru"]
-        epoch = by.seconds_per_epoch["aru"]
-        rows.append((size, graphs, f"{base:.1f}", f"{aru:.1f}", f"{aru / base:.2f}", f"{epoch:.2f}"))
-    head = ["size", "graphs", "baseline, ms a step", "aru, ms a step", "ratio", "aru, seconds an epoch"]
-    return f"{table(head, rows)}\n\n{runs.hardware.iloc[0]}; {source('training.csv', runs.iloc[0])}"
+    rows, sources = [], []
+    for name in ("training.csv", "training-cpu.csv"):
+        runs = pd.read_csv(RESULTS / name)
+        for (size, graphs), part in runs.groupby(["size", "graphs"], sort=False):
+            by = part.set_index("method")
+            base, aru = by.ms_per_step["baseline"], by.ms_per_step["aru"]
+            epoch = by.seconds_per_epoch["aru"]
+            threads = f", {runs.threads.iloc[0]} threads" if "CPU" in runs.hardware.iloc[0] else ""
+            hardware = f"{runs.hardware.iloc[0]}{threads}"
+            rows.append((hardware, size, graphs, f"{base:.1f}", f"{aru:.1f}", f"{aru / base:.2f}", f"{epoch:.2f}"))
+        sources.append(source(name, runs.iloc[0]))
+    head = ["", "size", "graphs", "baseline, ms a step", "aru, ms a step", "ratio", "aru, seconds an epoch"]
+    return f"{table(head, rows)}\n\n" + "\n".join(sources)
 
 
 def resident() -> str:

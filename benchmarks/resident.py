@@ -3,7 +3,7 @@
     python -m benchmarks.resident [--out benchmarks/results/resident.csv]
 
 Medium size, h = 16, context of 16 rows. One call takes in an observation of every series and forecasts the horizon;
-rows are encoded tensors on the device; the forecasts (mean, median, 5 % and 95 % quantiles) come back to the host.
+rows are encoded tensors on the device, and so are the forecasts (mean, median, 5 % and 95 % quantiles).
 """
 
 from __future__ import annotations

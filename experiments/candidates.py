@@ -33,7 +33,6 @@ def _ridge(value: float) -> Settings:
     return {"ridge": value, "learn_ridge": False}
 
 
-
 # The first of each list is what is used as long as nothing was compared.
 CANDIDATES: dict[str, dict[str, dict[str, Settings]]] = {
     "aru": {
@@ -150,8 +149,6 @@ CANDIDATES: dict[str, dict[str, dict[str, Settings]]] = {
             # Third round.
             "level, lags, asinh, long": {**_AUTO, "scaler": "level", "transform": "asinh", **_LONG},
             "lags, asinh, long": {**_AUTO, "transform": "asinh", **_LONG},
-            # Fourth round.
-            "level, lags, asinh, ridge 1": {**_AUTO, "scaler": "level", "transform": "asinh", **_ridge(1.0)},
         },
         "parts": {
             "small": {},

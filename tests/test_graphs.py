@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from aru import Forecaster
-from aru.errors import AruWarning
+from aru.errors import AruWarning, NumericalError
 from aru.models.aru import ARU
 from aru.models.base import Losses
-from aru.training import Training
+from aru.training import Faults, Training
 from tests.test_training import H, Poison, fit, frame, listening, prepare, weights
 
 METHODS = ["aru", "aru-control", "aru-direct", "aru-generated", "baseline", "deepar", "deepstate", "snail"]
@@ -64,7 +64,8 @@ def test_a_recorded_step_equals_a_plain_one(method: str) -> None:
     for windows in (8, 5, 8, 6):  # recorded for two shapes, replayed for others
         found = []
         for way in ("recorded", "plain"):
-            here = module._recorded(plan(), windows)[0] if way == "recorded" else module._planned(windows, plan().cuda())
+            recorded_now = way == "recorded"
+            here = module._recorded(plan(), windows)[0] if recorded_now else module._planned(windows, plan().cuda())
             slopes = [g.clone() for g in gradients(module, here)]
             found.append((here.total.detach().clone(), here.values.clone(), slopes))
             del here  # or the nodes of one way would stay for the other
@@ -145,6 +146,30 @@ def test_a_series_that_fails_unwatched_costs_a_step_and_is_then_left_out(monkeyp
 def test_a_gradient_that_fails_unwatched_is_dropped_and_counted(step: int) -> None:
     with pytest.warns(AruWarning, match="1 training step"):
         f = fit(frame(), max_steps=10, **listening(Poison(step)))
+    assert all(torch.isfinite(v).all() for v in weights(f).values())
+
+
+@pytest.mark.usefixtures("unwatched")
+@pytest.mark.parametrize("late", [False, True])
+def test_training_that_diverges_unwatched_says_so(late: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the host learns of it after the last step."""
+    losses = ARU.losses
+
+    def broken(self: ARU, *args: Any) -> Any:
+        out = losses(self, *args)
+        return out._replace(total=out.total * torch.nan)
+
+    monkeypatch.setattr(ARU, "losses", broken)
+    if late:
+        monkeypatch.setattr(Faults, "note_step", lambda faults, dropped: None)
+    with pytest.raises(NumericalError, match="learning_rate"):
+        fit(frame(), max_steps=4)
+
+
+@needs_gpu
+def test_a_gradient_that_fails_on_a_gpu_is_dropped_and_counted() -> None:
+    with pytest.warns(AruWarning, match="1 training step"):
+        f = fit(frame(), max_steps=40, accelerator="gpu", **listening(Poison(2)))
     assert all(torch.isfinite(v).all() for v in weights(f).values())
 
 

@@ -279,7 +279,7 @@ class ARUCell(nn.Module):
             sn=torch.cat([b.sn for b in blocks], 1),
             theta=torch.cat([b.theta for b in blocks], 1),
             failed=torch.stack([b.failed for b in blocks]).any(0),
-            state=state,
+            state=blocks[-1].state,
         )
 
     def _scan_block(
@@ -306,7 +306,6 @@ class ARUCell(nn.Module):
         gap = seen[:, :, None] - seen[:, None, 1:]
         before = torch.ones(W + 1, W, dtype=torch.bool, device=h.device).tril(-1)
         decay = torch.where(before, alphas[:, None, None] ** gap.clamp(min=0).unsqueeze(1), 0.0)  # (., J, W + 1, W)
-        start = alphas ** seen.unsqueeze(-1)  # (., W + 1, J)
 
         def prefix(contribution: Tensor, initial: Tensor | None) -> Tensor:
             """From (B, W, J, *) and (B, J, *) to the statistics at each origin and after the last: (B, W + 1, J, *)."""
@@ -317,7 +316,7 @@ class ARUCell(nn.Module):
             else:
                 sums = torch.einsum("bjvw,bwjs->bvjs", decay, flat)
             if initial is not None:
-                sums = sums + start.unsqueeze(-1) * initial.reshape(B, 1, J, size)
+                sums = sums + (alphas ** seen.unsqueeze(-1)).unsqueeze(-1) * initial.reshape(B, 1, J, size)
             return sums.reshape(B, W + 1, *contribution.shape[2:])
 
         wx = aged.mT.unsqueeze(-1) * x.unsqueeze(3)  # (B, W, S, J, dim)
@@ -333,15 +332,16 @@ class ARUCell(nn.Module):
         errors = (aged * residual.square()).sum(-1).clamp(max=torch.finfo(aged.dtype).max)
         ss = prefix(errors, None if state is None else state.ss)
         variance = self._constant(_ratio(ss[:, :-1], sn[:, :-1]))
-        last = [v[:, -1].clone() for v in (system[..., :-1], system[..., -1], sn, ss)]  # no views of every origin's
+        last = [v[:, -1] for v in (system[..., :-1], system[..., -1], sn, ss)]  # copied: no views of every origin's
         return Windows(
             mean=mean.to(h.dtype),
             variance=variance.to(h.dtype),
             sn=sn[:, :-1],
             theta=theta,
             failed=failed.any(-1).any(-1),
-            state=ARUState(*last),
+            state=ARUState(*(v.clone(memory_format=torch.contiguous_format) for v in last)),
         )
+
 
 def _unsqueeze_like(factor: Tensor, statistic: Tensor) -> Tensor:
     """A factor of each (batch, J), or of each J, to multiply a statistic with."""

@@ -14,6 +14,7 @@ import functools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -204,6 +205,7 @@ class Embeddings(nn.Module):
         if self.training:
             drawn = torch.rand(codes.shape[0], codes.shape[-1], device=codes.device) < self.hidden_rate
             codes = codes.masked_fill(drawn.reshape(codes.shape[0], *(1,) * (codes.ndim - 2), -1), 0)
-        # Selecting rows has a faster gradient than nn.Embedding's forward, which sorts the codes to sum over equal ones.
-        rows = [table.weight.index_select(0, codes[..., i].reshape(-1)) for i, table in enumerate(self.tables)]
+        # nn.Embedding's own gradient sorts the codes, to sum over equal ones; that of selecting rows is faster.
+        weights: list[Any] = [table.weight for table in self.tables]
+        rows = [weight.index_select(0, codes[..., i].reshape(-1)) for i, weight in enumerate(weights)]
         return torch.cat(rows, -1).reshape(*codes.shape[:-1], self.width)

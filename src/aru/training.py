@@ -39,8 +39,10 @@ from aru.settings import Settings
 from aru.windows import Block, Grid, Sums, gather_block, running_sums
 
 GRADIENT_CLIP = 1.0
+CHECKPOINTS = 2  # the format of checkpoints
 RECORDINGS = 8  # of a step, at most: for as many numbers of windows
 MIN_EPOCH = 50  # steps: shorter epochs spend their time between epochs
+DIVERGED = "The loss of every series of a batch is not finite: training diverged. Lower learning_rate."
 VALIDATIONS = 20  # over a training, unless snapshots ask for one after every epoch
 
 
@@ -83,7 +85,10 @@ class Training(pl.LightningModule):
         self.most_windows = min(self.settings.max_windows, self._grid(0, longest).count)
 
     def training_step(self, batch: Batch, _: int) -> Tensor:
-        """Mean loss of the values of all windows. A series whose loss is not finite is left out and reported."""
+        """Mean loss of the values of all windows. A series whose loss is not finite is left out and reported.
+
+        A GPU is not waited for: the first such step is dropped as a whole (`Faults`), later ones go without the series.
+        """
         if batch.part != self.part:
             self._turn_to(batch.part)
         # Origin 0 of the block is the first of the grid, whatever the phase: shapes depend on the number of windows.
@@ -95,16 +100,14 @@ class Training(pl.LightningModule):
         if self.records and not self.careful:
             losses, series = self._recorded(plan, windows)
             self.faults = self.faults or Faults(len(self.data.names), self.device)
-            self.faults.series[series] |= losses.failed | ~losses.total.isfinite()
+            self.faults.note_losses(losses, series)
             return self._mean(losses, series)
         losses = self._recorded(plan, windows)[0] if self.records else self._planned(windows, plan.to(self.device))
         finite = losses.total.isfinite()
         if not bool((finite & ~losses.failed).all()):
             self.failed.update(self.data.names[i] for i in series[(~finite | losses.failed).cpu()].tolist())
             if not bool(finite.any()):
-                raise NumericalError(
-                    "The loss of every series of a batch is not finite: training diverged. Lower learning_rate."
-                )
+                raise NumericalError(DIVERGED)
             if not bool(finite.all()):
                 plan = plan[:, finite.cpu()]
                 series, losses = plan[0], self._planned(windows, plan.to(self.device))
@@ -129,7 +132,7 @@ class Training(pl.LightningModule):
     def _recorded(self, plan: Tensor, windows: int) -> tuple[Losses, Tensor]:
         """The same on a GPU, recorded for a few numbers of windows: those in front that are too many are skipped.
 
-        Beside the losses the series, there.
+        With them the numbers of the series, on the device. Both hold until the next call.
         """
         if self.recorder is None:
             self.recorder = Recorder(self.model)
@@ -200,7 +203,8 @@ class Training(pl.LightningModule):
         self, optimizer: Any, gradient_clip_val: Any = None, gradient_clip_algorithm: Any = None
     ) -> None:
         """Clip the norm; a gradient that is not finite is dropped, and counted, instead of poisoning the weights."""
-        norm = torch.nn.utils.clip_grad_norm_([p for pairs in self.parameter_pairs for p in pairs[0]], gradient_clip_val or math.inf)
+        trained = [p for pair in self.parameter_pairs for p in pair[0]]
+        norm = torch.nn.utils.clip_grad_norm_(trained, gradient_clip_val or math.inf)
         if self.faults is not None:
             optimizer.found_inf = (~norm.isfinite()).float()  # fused Adam then does nothing
             self.faults.note_step(optimizer.found_inf)
@@ -212,9 +216,10 @@ class Training(pl.LightningModule):
         self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Callable[[], Any] | None = None
     ) -> None:
         """Step, and let the moving average follow at once: a checkpoint may be written right after."""
+        first = self.trainer.global_step == 0
         super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
         if self.average is not None:
-            follow = 1.0 if epoch == batch_idx == 0 else 1 - self.settings.weight_average
+            follow = 1.0 if first else 1 - self.settings.weight_average
             with torch.no_grad():
                 for trained, averaged in self.parameter_pairs:
                     torch._foreach_lerp_(averaged, trained, follow)
@@ -227,12 +232,15 @@ class Training(pl.LightningModule):
     def _read_faults(self) -> None:
         """Report what went wrong; if anything did, look at every step from now on."""
         assert self.faults is not None
-        names = self.data.names
-        self.failed.update(names[i] for i in self.faults.series.nonzero().squeeze(-1).tolist())
-        self.skipped_steps += int(self.faults.steps)
-        self.careful = self.careful or bool(self.failed or self.skipped_steps)
+        names, faults = self.data.names, self.faults
         self.faults = None
-        self.optimizers(use_pl_optimizer=False).found_inf = None
+        for optimizer in self.trainer.optimizers:
+            optimizer.found_inf = None  # type: ignore[attr-defined]
+        if bool(faults.hopeless):
+            raise NumericalError(DIVERGED)
+        self.failed.update(names[i] for i in faults.series.nonzero().squeeze(-1).tolist())
+        self.skipped_steps += int(faults.steps)
+        self.careful = self.careful or bool(self.failed or self.skipped_steps)
 
     def final_model(self) -> Model:
         """The weights to forecast with."""
@@ -261,12 +269,19 @@ class Training(pl.LightningModule):
 
 
 class Faults:
-    """What went wrong in steps that the host did not wait for. A GPU notes it; the host sees it a few steps later."""
+    """What went wrong in steps that the host did not wait for: noted on the device, seen by the host later."""
 
     def __init__(self, series: int, device: torch.device) -> None:
         self.series = torch.zeros(series, dtype=torch.bool, device=device)  # whose loss or local fit failed
+        self.hopeless = torch.zeros((), dtype=torch.bool, device=device)  # whether a whole batch failed
         self.steps = torch.zeros((), device=device)  # dropped, as their gradient was not finite
         self.noticed = torch.zeros((), dtype=torch.bool, pin_memory=device.type == "cuda")
+
+    def note_losses(self, losses: Losses, series: Tensor) -> None:
+        """Of a batch of series."""
+        finite = losses.total.isfinite()
+        self.series[series] |= losses.failed | ~finite
+        self.hopeless |= ~finite.any()
 
     def note_step(self, dropped: Tensor) -> None:
         """Count a step that is dropped (1) or not (0), and let the host know if there was ever anything."""
@@ -439,10 +454,13 @@ def _trainer(settings: Settings, epoch: int, callbacks: list[Callback], member: 
 def _resume_point(directory: Path, settings: Settings) -> str | None:
     """The latest checkpoint of a training with the same settings, if there is one."""
     note, last = directory / "settings.json", directory / "last.ckpt"
-    wanted = json.dumps(settings.to_json(), indent=1, sort_keys=True)
+    wanted = json.dumps({**settings.to_json(), "checkpoints": CHECKPOINTS}, indent=1, sort_keys=True)
     if last.exists():
         if not note.exists() or note.read_text() != wanted:
-            raise ConfigError(f"{directory} holds checkpoints of other settings: choose another checkpoint_dir.")
+            raise ConfigError(
+                f"{directory} holds checkpoints of other settings or of an earlier version: choose another "
+                "checkpoint_dir."
+            )
         return str(last)
     directory.mkdir(parents=True, exist_ok=True)
     note.write_text(wanted)
@@ -471,8 +489,8 @@ def _below(directory: Path | None, name: str) -> Path | None:
 def _report(module: Training) -> None:
     if module.failed:
         warnings.warn(
-            f"Training met numerical failures in the series {listing(sorted(module.failed))}; they were left out or "
-            "forecast without adaptation in those steps. Check their values.",
+            f"Training met numerical failures in the series {listing(sorted(module.failed))}; in those steps they were "
+            "left out or forecast without adaptation, or the step was skipped. Check their values.",
             AruWarning,
             stacklevel=2,
         )

@@ -53,12 +53,13 @@ class Scaling(NamedTuple):
     input_size: int
     unit: float
     typical: float
+    enough: int  # observations
 
 
 def scales(
     block: Block, grid: Grid, scaling: Scaling
 ) -> tuple[Float[Tensor, "batch window"], Bool[Tensor, "batch window"]]:
-    """The scale s(o) > 0 at each origin, from observations up to it alone, and whether there were any.
+    """The scale s(o) > 0 at each origin, from observations up to it alone, and whether they were enough.
 
     "mean":  unit + mean|y| over all of them (the paper's 1 + mean|y|).
     "level": mean|y| over the context, shrunk by one pseudo-observation towards the overall mean.
@@ -78,7 +79,7 @@ def scales(
         scale = (near + overall) / (n + 1) + 1e-3 * scaling.unit
     else:
         scale = scaling.unit + overall
-    return torch.where(count > 0, scale, scaling.typical), count > 0
+    return torch.where(count > 0, scale, scaling.typical), count >= scaling.enough
 
 
 def _at(x: Tensor, grid: Grid) -> Tensor:

@@ -26,6 +26,11 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "skip": {"integration": "skip", "transform": "log1p", "learn_alphas": True, "local_variance": False},
     "direct": {"model": "aru-direct", "stride": 2},
     "direct without variance": {"model": "aru-direct", "local_variance": False, "robust": False},
+    "direct, more aging factors than padding": {
+        "model": "aru-direct",
+        "size": (8, 8, 8, 16),
+        "alphas": tuple(1 - 0.01 * i for i in range(20)),
+    },
     "lags and season": {"lags": (3, 7), "season": 2, "transform": "asinh"},
     "counts": {"distribution": "negative-binomial", **COVARIATES},
     "ensemble": {"ensemble": 2, "scaler": "level"},

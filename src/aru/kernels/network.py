@@ -2,8 +2,8 @@
 
 What the modules of `aru.models` compute for a batch, operation by operation, is one pass over each series here: nothing
 is concatenated, unfolded or kept. Two things are done ahead (`aru.models.compiled`): an embedding that only enters a
-product is replaced by that product, and widths are padded with zeros to a multiple of LANES, so that loops over units
-vectorise. An answer does not depend on the series beside it, to the bit.
+product is replaced by that product, and matrices are padded with zeros, columns to a multiple of LANES, so that loops
+over units vectorise, and rows to a multiple of CHAINS. An answer does not depend on the series beside it, to the bit.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ class Shape(NamedTuple):
 
     input_size: int
     stride: int
+    enough: int  # values that an origin must have known for its window to be learned from
     season: int  # 0: none
     level: bool  # scaler="level"
     transform: int  # index into TRANSFORMS
@@ -345,7 +346,7 @@ def _forecast(
     U, d, first = len(recurrent), now.shape[2] - 1, len(layers_b) - layer2.shape[1]
     gates, c, g = np.empty_like(gates_b), np.empty(U, np.float32), np.zeros(U, np.float32)
     outputs, a = np.empty((E, U), np.float32), np.empty_like(base_layers)
-    h = np.zeros(max(len(layer3_b), len(mu1)), np.float32)  # and local means behind its d numbers
+    h = np.zeros(max(len(layer3_b), len(mu1), d + J), np.float32)  # and local means behind its d numbers
     quarters, a1, a2 = gates.reshape((4, U)), a[:first], a[first:]
     two, factors, extra = np.empty_like(head_b), np.empty_like(out_mu_b), np.empty_like(out_sigma_b)
     spread, beside = np.zeros(len(sigma1_a), np.float32), -(-J // DOUBLES) * DOUBLES
@@ -518,10 +519,10 @@ def _learn(
             continue
         _add_inputs(gates_b, static, static_cat, b, gates_static, gates_static_tables, static_tables, base_gates)
         _add_inputs(layers_b, static, static_cat, b, layers_static, layers_static_tables, static_tables, base)
-        total, count, passed, scale = totals[b], counts[b], steps[b], origin_scale[b]
+        total, count, passed, informed = totals[b], counts[b], steps[b], origin_scale[b] > 0.0
+        scale = origin_scale[b] if informed else 1.0
         for u in range(origin_g.shape[1]):
             g[u] = origin_g[b, u]
-        begun = count > 0
         moved, solved = True, False  # whether `base_layers` lags behind g, and `now` is up to date
         for t in range(n):
             i = start + t
@@ -530,7 +531,7 @@ def _learn(
                 for j in range(J):
                     _absorb(sxx, sxy, sn, ss, b, j, alphas[j] ** skipped[i], x, xx, 0.0, 0.0, 0.0)
             ratio = new_y[i] / scale
-            u, weight, seen = 0.0, 0.0, new_observed[i] and abs(ratio) < 1e9 and begun
+            u, weight, seen = 0.0, 0.0, new_observed[i] and abs(ratio) < 1e9 and informed
             if seen:
                 if moved:
                     add_product(base, g, U, from_g, 0, NONE, base_layers)
@@ -568,10 +569,10 @@ def _learn(
                     _solve(sxx, sxy, ridge[j], b, j, L, now)
                     for k in range(d):
                         theta[b, j, k] = 0.0 if np.isnan(now[b, j, 0]) else now[b, j, k]
-                moved, solved, begun = True, True, count > 0
+                moved, solved, informed = True, True, count >= shape.enough
         if not solved:
             for j in range(J):
                 _solve(sxx, sxy, ridge[j], b, j, L, now)
         for u in range(origin_g.shape[1]):
             origin_g[b, u] = g[u]
-        origin_scale[b] = scale
+        origin_scale[b] = scale if informed else 0.0

@@ -24,7 +24,7 @@ class AdaptingState(NamedTuple):
 
     local: Any
     g: Float[Tensor, "batch units"]
-    scale: Float[Tensor, " batch"]
+    scale: Float[Tensor, " batch"]  # 0: it knew too little for what follows it to be learned from
     carry: Float[Tensor, "batch _"]  # memory of the decoder's RNN, if it has one
 
 
@@ -65,7 +65,7 @@ class AdaptingModel(Model):
         return AdaptingState(
             local=self.init_local(n),
             g=torch.zeros(n, self.network.encoder.units, device=device),
-            scale=torch.ones(n, dtype=torch.float64, device=device),
+            scale=torch.zeros(n, dtype=torch.float64, device=device),
             carry=torch.zeros(n, carry, device=device),
         )
 
@@ -90,12 +90,12 @@ class AdaptingModel(Model):
         """Learn from rows that follow the origin in the state, `position` rows after it."""
         net, n, grid = self.network, int(steps.max()), Grid(0, 1, 1)
         x = net.inputs(block, net.input_size)
-        begun = block.count > 0
-        origins = Origins(state.g.unsqueeze(1), state.scale.unsqueeze(1), begun.unsqueeze(1))
+        informed = state.scale > 0
+        scale = torch.where(informed, state.scale, 1.0)
+        origins = Origins(state.g.unsqueeze(1), scale.unsqueeze(1), informed.unsqueeze(1))
         carry = state.carry if net.decoder.rnn is not None else None
         h, memory = net.decode(block, x, grid, origins, n, carry, position)
-        targets = net.targets(block, grid, origins.scale, n)
-        targets = targets._replace(observed=targets.observed & begun[:, None, None])
+        targets = _to_learn(net.targets(block, grid, origins.scale, n), origins)
         local = self.learn(state.local, Decoded(h, x, grid, targets, origins.scale.unsqueeze(-1)), steps)
         after = state.carry if carry is None else pick(memory.squeeze(1), steps - 1)
         return state._replace(local=local, carry=after)
@@ -108,7 +108,7 @@ class AdaptingModel(Model):
         origins = net.origins(block, x, grid)
         ahead = x[:, net.input_size :]
         h, memory = net.decode(block, ahead, grid, origins, S)
-        targets = net.targets(block, grid, origins.scale, S)
+        targets = _to_learn(net.targets(block, grid, origins.scale, S), origins)
         steps = (rest[:, None] - S * torch.arange(windows, device=rest.device)).clamp(0, S)
         last = rest // S
         rows = Decoded(h, ahead, grid, targets, origins.scale.unsqueeze(-1))
@@ -117,7 +117,13 @@ class AdaptingModel(Model):
         if net.decoder.rnn is not None:
             inside = rest % S
             carry = torch.where((inside > 0).unsqueeze(1), pick(pick(memory, last), (inside - 1).clamp(min=0)), 0.0)
-        return AdaptingState(local, pick(origins.g, last), pick(origins.scale, last), carry)
+        scale = torch.where(origins.informed, origins.scale, 0.0)
+        return AdaptingState(local, pick(origins.g, last), pick(scale, last), carry)
+
+
+def _to_learn(targets: Targets, origins: Origins) -> Targets:
+    """Rows after an origin that knew too little are not learned from: its forecasts are no guide to later ones."""
+    return targets._replace(observed=targets.observed & origins.informed.unsqueeze(-1))
 
 
 def pick(x: Tensor, index: Tensor) -> Tensor:

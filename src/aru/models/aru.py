@@ -70,7 +70,7 @@ class ARU(AdaptingModel):
             None,
             self._cell_input(h, x, grid),
             u[:, :, :S],
-            (targets.observed & origins.begun.unsqueeze(-1))[:, :, :S],
+            (targets.observed & origins.informed.unsqueeze(-1))[:, :, :S],
             None if w is None else w[:, :, :S],
         )
         loss = self.value_losses(self.joint(h, Local(out.mean, out.variance, out.sn), prior), targets, scale)

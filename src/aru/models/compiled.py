@@ -133,6 +133,7 @@ def _shape(model: Model, net: Network) -> kernel.Shape:
     return kernel.Shape(
         input_size=net.input_size,
         stride=net.stride,
+        enough=net.scaling.enough,
         season=net.season or 0,
         level=net.scaling.kind == "level",
         transform=kernel.TRANSFORMS.index(net.transform),

@@ -25,11 +25,11 @@ from aru.windows import Block, Grid, Scaling, contexts, leads, scales
 
 
 class Origins(NamedTuple):
-    """What the network knows at each origin: the encoder's summary, the scale, and whether any value came before."""
+    """What the network knows at each origin: the encoder's summary, the scale, and whether that is enough to go by."""
 
     g: Float[Tensor, "batch window units"]
     scale: Float[Tensor, "batch window"]
-    begun: Bool[Tensor, "batch window"]
+    informed: Bool[Tensor, "batch window"]  # by as many values as a window has rows, or the context
 
 
 class Features(NamedTuple):
@@ -64,7 +64,8 @@ class Inputs(nn.Module):
         self.stride = settings.window_stride
         self.input_size = schema.input_size
         self.transform = settings.transform
-        self.scaling = Scaling(settings.scaler, schema.input_size, schema.unit, schema.typical_scale)
+        enough = min(schema.input_size, settings.window_stride)
+        self.scaling = Scaling(settings.scaler, schema.input_size, schema.unit, schema.typical_scale, enough)
         self.futr_embeddings = Embeddings(tuple(len(c.values) for c in (*schema.futr[1], *schema.calendar)))
         self.hist_embeddings = Embeddings(tuple(len(c.values) for c in schema.hist[1]))
         self.static_embeddings = Embeddings(tuple(len(c.values) for c in schema.stat[1]))
@@ -140,10 +141,10 @@ class Network(Inputs):
 
     def origins(self, block: Block, x: Tensor, grid: Grid) -> Origins:
         """Encode the context of every origin of the grid, in parallel."""
-        scale, begun = scales(block, grid, self.scaling)
+        scale, informed = scales(block, grid, self.scaling)
         context = self.contexts(block, x, grid, scale)
         g = self.encoder(context.flatten(0, 1))
-        return Origins(g.unflatten(0, context.shape[:2]), scale, begun)
+        return Origins(g.unflatten(0, context.shape[:2]), scale, informed)
 
     def decode(
         self,
