@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from aru.models import method as find_method
 from experiments.evaluate import Job
 from experiments.tasks import PROTOCOLS, VALIDATION
 
@@ -313,10 +314,10 @@ def write_choices(selection: Path) -> None:
 
 
 def chosen(dataset: str, method: str) -> Settings:
-    """The settings of a method on a dataset: its defaults, and over them what validation chose."""
+    """The settings of a method on a dataset: its defaults, and over them what validation chose and the method heeds."""
     source, own = INHERITS.get(method, (method, ()))
     choices = json.loads(CHOICES.read_text()) if CHOICES.exists() else {}
     first = next(iter(CANDIDATES[source][dataset].values()))
     settings = choices.get(dataset, {}).get(source, {}).get("settings", first)
-    defaults = DEFAULTS[method]
-    return {**defaults, **{k: v for k, v in settings.items() if k not in own}}
+    idle = {*own, *find_method(method).model.ignores}
+    return {**DEFAULTS[method], **{k: v for k, v in settings.items() if k not in idle}}
