@@ -112,13 +112,13 @@ class Naive:
 
     def _window(self, o: int) -> None:
         past = [abs(float(self.y[t])) for t in range(max(o, 0)) if self.seen[t]]
-        begun = len(past) > 0
-        scale = self.schema.unit + sum(past) / len(past) if begun else self.schema.typical_scale
+        scale = self.schema.unit + sum(past) / len(past) if past else self.schema.typical_scale
+        informed = len(past) >= min(self.settings.window_stride, self.schema.input_size)
         h = self._decode(o, scale)
         ahead = [t for t in range(o, o + H) if 0 <= t < len(self.y) and self.seen[t]]
         z = {t: (self.y[t] / scale).float() for t in ahead}
         if isinstance(self.model, ARU):
-            self._adaptive(o, h, z, begun)
+            self._adaptive(o, h, z, informed)
         else:
             for t, value in z.items():
                 self._score(self.model.head(h[t - o]), value)
@@ -145,7 +145,7 @@ class Naive:
             out.append(torch.relu(decoder.layer3(a2)))
         return torch.stack(out)
 
-    def _adaptive(self, o: int, h: Tensor, z: dict[int, Tensor], begun: bool) -> None:
+    def _adaptive(self, o: int, h: Tensor, z: dict[int, Tensor], informed: bool) -> None:
         model, joint = self.model, self.model.joint
         J, dim = self.sxy.shape
         ridge, alphas = model.cell.ridge, model.cell.alphas
@@ -176,7 +176,7 @@ class Naive:
             if prior is not None:
                 self._score(prior, value)
         for t in range(o, o + self.settings.window_stride):
-            self._absorb(x[t - o], m[t - o], h[t - o], z.get(t) if begun else None, alphas)
+            self._absorb(x[t - o], m[t - o], h[t - o], z.get(t) if informed else None, alphas)
 
     def _absorb(self, x: Tensor, m: Tensor, h: Tensor, z: Tensor | None, alphas: Tensor) -> None:
         self.sxx, self.sxy = alphas[:, None, None] * self.sxx, alphas[:, None] * self.sxy

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -675,6 +676,23 @@ def test_a_short_series_freezes_at_its_own_first_cutoff(forecaster: Forecaster, 
     own, same = (f[f["unique_id"] == "s"].reset_index(drop=True) for f in (with_others, adapting))
     assert own["cutoff"].nunique() == 2
     assert_close(own.loc[: H - 1, [name]], same.loc[: H - 1, [name]])
+
+
+@pytest.mark.parametrize("stride", [1, 3, H])
+@pytest.mark.parametrize("way", ["compiled", "torch"])
+def test_forecasts_from_too_few_values_teach_nothing(stride: int, way: str) -> None:
+    """Statistics begin with the window of the first origin that knew as many values as a window has rows."""
+    f = fit(stride=stride, max_steps=2)
+    if way == "torch":
+        f._engine.compiled = None
+    static = pd.DataFrame({"unique_id": ["new"], "kind": ["x"], "area": [1.0]})
+    seen = []
+    for day, y in enumerate(np.arange(10.0, 2 * stride + 13)):
+        f.update(rows("new", 60 + day, [y]), static_df=static if day == 0 else None)
+        seen.append(float(f._state.members[0].local.stats.sn[f.ids.index("new"), 0]))
+    first = 1 + (0 if stride == 1 else stride)  # values that the first informed origin knows
+    assert seen[:first] == [0.0] * first
+    assert all(0 < one < other for one, other in itertools.pairwise(seen[first:]))
 
 
 @pytest.mark.parametrize("robust", [False, True])
