@@ -25,7 +25,6 @@ _DROPOUT: Settings = {"dropout": 0.1}
 _LOG: Settings = {"transform": "log1p", "dropout": 0.1}
 _WEEKS: Settings = {"lags": [51, 52, 53]}
 _AUTO: Settings = {"lags": "auto"}
-_HOLIDAYS: Settings = {"futr_exog_list": ["is_holiday"]}
 _SIZE: Settings = {"size_weight": 0.5}  # ND is pooled: large series decide it
 _SEASON: Settings = {"scaler": "level", "lags": [24, 36], "season": 12}
 _LONG: Settings = {"max_steps": 4000, "learning_rate": 5e-3}
@@ -86,16 +85,6 @@ CANDIDATES: dict[str, dict[str, dict[str, Settings]]] = {
             "log1p, dropout, lags 51-53, weighted, stride 4": {**_LOG, **_WEEKS, **_SIZE, "stride": 4},
             "large, log1p, dropout, lags 51-53, weighted": {"size": "large", **_LOG, **_WEEKS, **_SIZE},
             "xlarge, log1p, dropout, lags 51-53, weighted": {**_XL, **_LOG, **_WEEKS, **_SIZE},
-            # Sixth round: without markdowns and slow covariates, which exist for one year or have a trend.
-            "log1p, dropout, lags 51-53, weighted, holidays alone": {**_LOG, **_WEEKS, **_SIZE, **_HOLIDAYS},
-            "log1p, dropout, lags 51-53, weighted, holidays alone, a year": {
-                **_LOG,
-                **_WEEKS,
-                **_SIZE,
-                **_HOLIDAYS,
-                "input_size": 52,
-            },
-            "log1p, dropout, lags 51-53, holidays alone": {**_LOG, **_WEEKS, **_HOLIDAYS},
         },
         "tourism_monthly": {
             "level, lags": _LEVEL,

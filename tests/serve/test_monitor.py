@@ -204,15 +204,15 @@ def test_tables_of_an_older_format_are_made_anew(trained: Forecaster, tmp_path: 
 
 def test_drift(trained: Forecaster) -> None:
     watched = Watched(trained)
-    for day in range(20, 20 + 5 * H + 1):
+    for day in range(20, 20 + 9 * H + 1):
         frame = both([day], "abn")
-        if day > 20 + 4 * H:
+        if day > 20 + 8 * H:
             frame.loc[frame["unique_id"] == "n", "y"] *= 9
         watched.update(frame)
     (key, drift, score), *rest = watched.monitor.drifting(2)
     assert key == "n"
     assert drift > 2
-    assert score.scored == 5 * H
+    assert score.scored == 9 * H
     assert len(rest) == 1
 
 
