@@ -191,7 +191,8 @@ class Training(pl.LightningModule):
 
     def configure_optimizers(self) -> Any:
         """Adam, with a one-cycle schedule unless the rate is to stay constant."""
-        optimizer = torch.optim.Adam(self.model.parameters(), lr=self.settings.learning_rate, fused=True)
+        fused = self.records or self.device.type == "cuda"  # on a CPU it is slower; steps nobody waits for need it
+        optimizer = torch.optim.Adam(self.model.parameters(), lr=self.settings.learning_rate, fused=fused)
         if self.settings.schedule == "constant":
             return optimizer
         schedule = torch.optim.lr_scheduler.OneCycleLR(
