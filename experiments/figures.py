@@ -124,7 +124,7 @@ def cold_start(curves: pd.DataFrame) -> None:
     runs = curves[(curves.experiment == "cold-start") & (curves.x > 0)]
     panels = []
     methods = {"aru": "ARU", "baseline": "Baseline", "aru-control": "ARU's layers, nothing local"}
-    for dataset in runs.dataset.unique():
+    for dataset in sorted(runs.dataset.unique()):
         part = runs[runs.dataset == dataset]
         title = f"{DESCRIPTIONS[dataset].title}: shops that training never saw"
         high = 1.05 * float(part.groupby(["method", "x"]).nd.mean().max())
@@ -140,7 +140,7 @@ def breaks(curves: pd.DataFrame) -> None:
     runs = curves[(curves.experiment == "stream") & ~curves.case.str.startswith("calibration")]
     lines = {"aru": ("aru", ""), "frozen": ("aru", ", adapt=off"), "baseline": ("baseline", "")}
     panels = []
-    for dataset in runs.dataset.unique():
+    for dataset in sorted(runs.dataset.unique()):
         for kind, words in (("level", "level times 1.5"), ("pattern", "another pattern over the calendar")):
             part = runs[runs.dataset == dataset]
             shown = part[part.case.str.startswith(kind)]
@@ -160,7 +160,7 @@ def calibration(curves: pd.DataFrame) -> None:
     runs = curves[curves.experiment == "stream"]
     lines = {"aru": ("aru", ""), "frozen": ("aru", ", adapt=off"), "baseline": ("baseline", "")}
     panels = []
-    for dataset in runs.dataset.unique():
+    for dataset in sorted(runs.dataset.unique()):
         part = runs[runs.dataset == dataset]
         title = f"{DESCRIPTIONS[dataset].title}: intervals"
         reliability = chart(Scale(0, 100), Scale(0, 1), title, ("nominal level, %", "coverage"))
