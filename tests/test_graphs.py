@@ -10,10 +10,10 @@ import torch
 
 from aru import Forecaster
 from aru.errors import AruWarning, NumericalError
-from aru.models.aru import ARU
+from aru.faults import Faults
 from aru.models.base import Losses
-from aru.training import Faults, Training
-from tests.test_training import H, Poison, fit, frame, listening, prepare, weights
+from aru.training import Training
+from tests.test_training import H, Poison, break_all, break_b, fit, frame, listening, prepare, weights
 
 METHODS = ["aru", "aru-control", "aru-direct", "aru-generated", "baseline", "deepar", "deepstate", "snail"]
 LENGTHS = {"a": 40, "b": 31, "c": 26}
@@ -122,16 +122,7 @@ def test_nobody_waiting_changes_nothing(request: pytest.FixtureRequest) -> None:
 
 @pytest.mark.usefixtures("unwatched")
 def test_a_series_that_fails_unwatched_costs_a_step_and_is_then_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    losses = ARU.losses
-    calls: list[int] = []
-
-    def broken(self: ARU, block: Any, *rest: Any) -> Any:
-        out = losses(self, block, *rest)
-        calls.append(len(out.total))
-        bad = block.observed.sum(1) == int(frame().query("unique_id == 'b'")["y"].notna().sum())
-        return out._replace(total=out.total * torch.where(bad, torch.nan, 1.0))
-
-    monkeypatch.setattr(ARU, "losses", broken)
+    calls = break_b(monkeypatch)
     with pytest.warns(AruWarning) as caught:
         f = fit(frame(), max_steps=3, births=0.0)
     messages = [str(w.message) for w in caught]
@@ -153,13 +144,7 @@ def test_a_gradient_that_fails_unwatched_is_dropped_and_counted(step: int) -> No
 @pytest.mark.parametrize("late", [False, True])
 def test_training_that_diverges_unwatched_says_so(late: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the host learns of it after the last step."""
-    losses = ARU.losses
-
-    def broken(self: ARU, *args: Any) -> Any:
-        out = losses(self, *args)
-        return out._replace(total=out.total * torch.nan)
-
-    monkeypatch.setattr(ARU, "losses", broken)
+    break_all(monkeypatch)
     if late:
         monkeypatch.setattr(Faults, "note_step", lambda faults, dropped: None)
     with pytest.raises(NumericalError, match="learning_rate"):

@@ -293,7 +293,7 @@ class ARUCell(nn.Module):
     ) -> Windows:
         (B, W, S), J = y.shape, len(self.raw_alpha)
         x_all = _with_one(h)
-        x = x_all if h.shape[2] == S else x_all[:, :, :S]
+        x = _first(x_all, S)
         y, w = _observed(y, mask, weight)
         if steps is None:
             steps = torch.full((1, W), S, device=h.device)
@@ -327,7 +327,7 @@ class ARUCell(nn.Module):
         theta, failed = _solve(system[:, :-1], self.ridge)
         theta = self._constant(theta)
         mean = x_all @ theta.mT  # (B, W, lead, J)
-        residual = y.unsqueeze(2) - (mean if h.shape[2] == S else mean[:, :, :S]).mT
+        residual = y.unsqueeze(2) - _first(mean, S).mT
         # An overflowed square times the zero of an earlier origin would be NaN there: nothing reaches back in time.
         errors = (aged * residual.square()).sum(-1).clamp(max=torch.finfo(aged.dtype).max)
         ss = prefix(errors, None if state is None else state.ss)
@@ -351,6 +351,11 @@ def _unsqueeze_like(factor: Tensor, statistic: Tensor) -> Tensor:
 def _with_one(h: Tensor) -> Tensor:
     """x = [h, 1] in float64."""
     return nn.functional.pad(h.double(), (0, 1), value=1.0)
+
+
+def _first(x: Tensor, n: int) -> Tensor:
+    """The first rows of each window; x itself if it has no more, as a slice of everything costs a copy backwards."""
+    return x if x.shape[2] == n else x[:, :, :n]
 
 
 def _observed(y: Tensor, mask: Tensor | None, weight: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -31,9 +31,11 @@ from torch.utils.data import DataLoader
 from aru.batches import Batch, Batches, Everything, Some, Source
 from aru.engine import choose_device
 from aru.errors import AruWarning, ConfigError, NumericalError, listing
+from aru.faults import Faults
 from aru.graphs import Recorder
 from aru.models import build
 from aru.models.base import Losses, Model
+from aru.progress import Progress
 from aru.schema import Schema, Static
 from aru.settings import Settings
 from aru.windows import Block, Grid, Sums, gather_block, running_sums
@@ -269,27 +271,6 @@ class Training(pl.LightningModule):
         )
 
 
-class Faults:
-    """What went wrong in steps that the host did not wait for: noted on the device, seen by the host later."""
-
-    def __init__(self, series: int, device: torch.device) -> None:
-        self.series = torch.zeros(series, dtype=torch.bool, device=device)  # whose loss or local fit failed
-        self.hopeless = torch.zeros((), dtype=torch.bool, device=device)  # whether a whole batch failed
-        self.steps = torch.zeros((), device=device)  # dropped, as their gradient was not finite
-        self.noticed = torch.zeros((), dtype=torch.bool, pin_memory=device.type == "cuda")
-
-    def note_losses(self, losses: Losses, series: Tensor) -> None:
-        """Of a batch of series."""
-        finite = losses.total.isfinite()
-        self.series[series] |= losses.failed | ~finite
-        self.hopeless |= ~finite.any()
-
-    def note_step(self, dropped: Tensor) -> None:
-        """Count a step that is dropped (1) or not (0), and let the host know if there was ever anything."""
-        self.steps += dropped
-        self.noticed.copy_((self.steps > 0) | self.series.any(), non_blocking=True)
-
-
 class Snapshots(Callback):
     """Keeps the weights of the epochs with the lowest validation loss."""
 
@@ -313,47 +294,6 @@ class Snapshots(Callback):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from a checkpoint."""
         self.best = state_dict["best"]
-
-
-class Progress(Callback):
-    """One bar for the whole training."""
-
-    def __init__(self, title: str) -> None:
-        self.title = title
-
-    def on_train_start(self, trainer: pl.Trainer, _: pl.LightningModule) -> None:
-        """Open the bar."""
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-        self.bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[note]}"),
-            TimeRemainingColumn(),
-            console=Console(stderr=True),
-        )
-        self.bar.start()
-        self.task = self.bar.add_task(self.title, total=trainer.max_steps, completed=trainer.global_step, note="")
-
-    def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
-        """Advance, and show the latest losses every few steps (reading them makes a GPU wait)."""
-        if trainer.global_step % 20 and trainer.global_step != trainer.max_steps:
-            return
-        note = "  ".join(
-            f"{k.removesuffix('_loss')} {float(v):.4f}" for k, v in trainer.callback_metrics.items() if "_loss" in k
-        )
-        self.bar.update(self.task, completed=trainer.global_step, note=note)
-
-    def on_train_end(self, *_: Any) -> None:
-        """Close the bar."""
-        self.bar.stop()
-
-    def on_exception(self, *_: Any) -> None:
-        """Close the bar, also when training breaks off."""
-        if hasattr(self, "bar"):
-            self.bar.stop()
 
 
 class Run(NamedTuple):
