@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import functools
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -145,3 +149,15 @@ def test_a_failed_fit_stands_back() -> None:
     assert failed.failed.all()
     assert not plain.failed.any()
     assert torch.equal(failed.mean, plain.mean)
+
+
+@pytest.mark.slow
+def test_no_kernel_reaches_beyond_its_arrays(tmp_path: Path) -> None:
+    """A write past the end may go unnoticed: every variant again, in a process whose kernels check their indices."""
+    script = "from tests.models.test_compiled import VARIANTS, fitted, run\n"
+    script += "for options in VARIANTS.values():\n    run(fitted(**options), compiled=True)\n"
+    checked = {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", script], env={**os.environ, **checked}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
