@@ -85,6 +85,15 @@ CANDIDATES: dict[str, dict[str, dict[str, Settings]]] = {
             "log1p, dropout, lags 51-53, weighted, stride 4": {**_LOG, **_WEEKS, **_SIZE, "stride": 4},
             "large, log1p, dropout, lags 51-53, weighted": {"size": "large", **_LOG, **_WEEKS, **_SIZE},
             "xlarge, log1p, dropout, lags 51-53, weighted": {**_XL, **_LOG, **_WEEKS, **_SIZE},
+            # Sixth round: aging factors that are learned.
+            "log1p, dropout, lags 51-53, weighted, learned alphas": {**_LOG, **_WEEKS, **_SIZE, "learn_alphas": True},
+            "log1p, dropout, lags 51-53, weighted, stride 4, learned alphas": {
+                **_LOG,
+                **_WEEKS,
+                **_SIZE,
+                "stride": 4,
+                "learn_alphas": True,
+            },
         },
         "tourism_monthly": {
             "level, lags": _LEVEL,
@@ -109,6 +118,9 @@ CANDIDATES: dict[str, dict[str, dict[str, Settings]]] = {
             "level, lags, season, ridge 1": {**_SEASON, **_ridge(1.0)},
             "level, lags, season, ridge 10": {**_SEASON, **_ridge(10.0)},
             "level, lags, season, one alpha": {**_SEASON, "alphas": [1.0]},
+            # Sixth round: fresher forecasts to learn from.
+            "level, lags, season, stride 12": {**_SEASON, "stride": 12},
+            "level, lags, season, ridge 10, stride 12": {**_SEASON, **_ridge(10.0), "stride": 12},
         },
         "gefcom2012": {
             "default": {},

@@ -227,6 +227,25 @@ def test_what_happened_to_every_row_is_said(trained: Forecaster) -> None:
         stream.update(new, late="correct")
 
 
+def test_a_covariate_alone_can_be_corrected(rich: Forecaster) -> None:
+    days = [TRAINED, TRAINED + 1, TRAINED + 2]
+    new, future = both(days), both(range(TRAINED + 3, TRAINED + 3 + H)).drop(columns=["y", "temp"])
+    other = {"no": "yes", "yes": "no"}
+    right = new.assign(promo=[other[p] if d == 1 else p for p, d in zip(new["promo"], [0, 1, 2] * 2, strict=True)])
+    stream, direct = Stream(rich, correctable=3), Stream(rich)
+    stream.update(new)
+    result = stream.update(right, late="correct")
+    assert (result.corrected, result.duplicates) == (2, 4)
+    direct.update(right)
+    forecast, expected = stream.predict(futr_df=future), direct.predict(futr_df=future)
+    pd.testing.assert_frame_equal(forecast, expected, rtol=1e-6)
+    stream.update(new, late="correct")  # and back
+    plain = Stream(rich)
+    plain.update(new)
+    pd.testing.assert_frame_equal(stream.predict(futr_df=future), plain.predict(futr_df=future), rtol=1e-6)
+    assert not np.allclose(plain.predict(futr_df=future)["aru"], expected["aru"], rtol=1e-6)  # it made a difference
+
+
 def test_a_rule_for_late_rows_must_exist(trained: Forecaster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
     with pytest.raises(ConfigError, match="late='drop' is not known"):

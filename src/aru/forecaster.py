@@ -54,9 +54,11 @@ from aru.settings import (
     Scaler,
     Schedule,
     Settings,
+    SupportName,
     Transform,
 )
 from aru.state import concat, from_dict, put, take, to_dict
+from aru.support import check_values
 
 
 class Forecaster:
@@ -89,6 +91,8 @@ class Forecaster:
         transform: None, "log1p" or "asinh" of the scaled target.
         robust: Weigh observations in the statistics by how plausible the global forecast finds them.
         distribution: "auto", "student-t", "gaussian" or "negative-binomial".
+        support: Values that y can have: "real", "nonnegative" (forecasts are cut off at 0), "count" (and quantiles are
+            rounded); "auto": as it was in training. Values outside of what was asked for are refused.
         series_id: Embed the series' identity.
         ensemble: Number of seeds whose forecasts are averaged.
         finetune_steps: Gradient steps on a series' own output layer at each of its observations (baseline only).
@@ -143,6 +147,7 @@ class Forecaster:
         transform: Transform | None = None,
         robust: bool = True,
         distribution: DistributionName = "auto",
+        support: SupportName = "auto",
         series_id: bool = False,
         ensemble: int = 1,
         finetune_steps: int = 0,
@@ -277,6 +282,7 @@ class Forecaster:
         # Steps are left out of long gaps only where no cutoff can fall.
         panel = self._read(df, self.settings.h + step_size * n_windows)
         check_kinds(panel, engine.schema, "df")
+        check_values(panel, self.settings, engine.schema.distribution)
         static = engine.schema.encode_static(read_static(static_df, panel.ids, self.settings.stat_exog_list), panel.ids)
         cutoffs = cutoff_rows(panel, self.settings.h, n_windows, step_size)
         self._warn_cutoffs(panel, cutoffs)

@@ -23,6 +23,7 @@ from aru.panel import Known, Observations, Panel, continuation, next_steps, read
 from aru.records import Flat, Past, Record
 from aru.schema import Rows, Schema
 from aru.screening import set_aside
+from aru.support import broken, refusal, warn_new
 
 Late = Literal["raise", "skip", "correct"]
 Odd = Literal["raise", "skip"]
@@ -88,21 +89,27 @@ def compute_update(
 ) -> Update:
     """The records that result from new observations. `ids` and `record`: what is known of the series in `new`.
 
-    `odd` rows do not continue any series: they lie beside its grid, or begin one without a value.
+    `odd` rows do not continue any series: they lie beside its grid, begin one without a value, or have a value that
+    the model cannot take.
     """
     if late not in ("raise", "skip", "correct"):
         raise ConfigError(f"late={late!r} is not known: choose 'raise', 'skip' or 'correct'.")
     if late == "correct" and not isinstance(record.past, Past):
         raise ConfigError("late='correct' needs a store that was created with correctable=1 or more steps.")
+    impossible, rule = broken(engine.settings, engine.schema.distribution, new.y)
+    if rule is not None and odd == "raise":
+        raise ValueRangeError(f"{refusal(rule, new, impossible)} Nothing was applied.")
     known = Known(ids, record.now.last.cpu().numpy())
-    panel = next_steps(new, freq, known)
+    panel = next_steps(new, freq, known) if rule is None else None
     if panel is not None:
         return _take_next(engine, style, panel, record)
-    new, aside = set_aside(new, freq, known) if odd == "skip" else (new, None)
+    new, aside = set_aside(new, freq, known, impossible) if odd == "skip" else (new, None)
     panel, past = continuation(new, freq, known, engine.max_gap + record.correctable)
     reasons = judge_past(ids, _remembered(record), past)
-    wrong = reasons != "duplicate"
-    revised = wrong & _in_reach(freq, ids, record, past) if late == "correct" else np.zeros(len(wrong), bool)
+    wrong, revised = reasons != "duplicate", np.zeros(len(reasons), bool)
+    if late == "correct":
+        wrong |= _other_covariates(engine.schema, ids, record, past)
+        revised = wrong & _in_reach(freq, ids, record, past)
     left_out = left_out_rows(past, reasons, wrong & ~revised)
     if aside is not None:
         left_out = {name: np.concatenate([aside[name], values]) for name, values in left_out.items()}
@@ -113,6 +120,7 @@ def compute_update(
             "Nothing was applied. Drop them, or pass late='skip'.",
             left_out,
         )
+    warn_new(engine.schema.support, np.concatenate([panel.y, past.y[revised]]))
     at = ids.get_indexer(panel.ids)
     panel = begin_with_values(panel, at < 0, "new_df")
     touched = np.zeros(len(ids), bool)
@@ -144,6 +152,7 @@ def _take_next(engine: Engine, style: FrameStyle, panel: Panel, record: Record) 
     """The usual update, which gives the rest of this module nothing to do: one row of each series, its next one."""
     n = len(panel.ids)
     each, none = np.ones(n, np.int64), np.zeros(n, np.int64)
+    warn_new(engine.schema.support, panel.y)
     nothing = {
         "unique_id": panel.ids[:0].to_numpy(),
         "ds": panel.ds[:0],
@@ -330,15 +339,37 @@ def _remembered(record: Record) -> Remembered:
     return Remembered(*(torch.cat(v, 1).cpu().numpy() for v in zip(*parts, strict=True)))
 
 
+def _recent(ids: pd.Index[Any], record: Record, past: Panel) -> tuple[Ints, Bools]:
+    """The series of each row of the past, and which of its series' rows that can be revised is the same."""
+    assert isinstance(record.past, Past)
+    series = ids.get_indexer(past.ids)[past.series]
+    ds = record.past.recent.ds.cpu().numpy()[series]
+    buffered = record.buffered.cpu().numpy()[series]
+    return series, (ds == past.ds[:, None]) & (np.arange(ds.shape[1]) < buffered[:, None])
+
+
+def _other_covariates(schema: Schema, ids: pd.Index[Any], record: Record, past: Panel) -> Bools:
+    """Which rows of the past differ in a covariate from what can be revised."""
+    assert isinstance(record.past, Past)
+    if len(past.ds) == 0:
+        return np.zeros(0, bool)
+    series, same = _recent(ids, record, past)
+    new, recent = schema.encode(past), record.past.recent
+    differs = np.zeros(len(past.ds), bool)
+    for name in ("futr", "futr_cat", "hist", "hist_cat"):
+        consumed = getattr(recent, name).cpu().numpy()[series, same.argmax(1)]
+        differs |= (consumed != getattr(new, name).numpy()).any(-1)
+    return same.any(1) & differs
+
+
 def _in_reach(freq: Frequency, ids: pd.Index[Any], record: Record, past: Panel) -> Bools:
     """Which rows of the past lie in the part of their series that can be revised."""
     assert isinstance(record.past, Past)
     if len(past.ds) == 0:
         return np.zeros(0, bool)
-    series = ids.get_indexer(past.ids)[past.series]
+    series, same = _recent(ids, record, past)
     buffered = record.buffered.cpu().numpy()[series]
     ds = record.past.recent.ds.cpu().numpy()[series]
-    same = (ds == past.ds[:, None]) & (np.arange(ds.shape[1]) < buffered[:, None])
     first = same[:, 0] & (record.past.anchor.steps < 0).cpu().numpy()[series]
     inside: Bools = same.any(1) & ~(first & np.isnan(past.y))  # a series begins with a value
     if freq.freq is None:  # rows are consecutive whatever their times: another one fits in anywhere

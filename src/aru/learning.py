@@ -23,6 +23,7 @@ from aru.schema import (
     id_column,
 )
 from aru.settings import Settings
+from aru.support import ASKED, Support, broken, check_values, refusal
 
 ENOUGH_CYCLES = 1.75  # of a calendar feature, before it is a pattern and not just the date
 SAMPLE = 2**20  # values that the typical size of the target is estimated from, where it comes in parts
@@ -44,7 +45,8 @@ class Learner:
         self._settings, self._freq = settings, freq
         self._kinds: _Kinds | None = None
         self._count, self._zeros, self._total = 0, 0, 0.0
-        self._nonnegative = self._integer = True
+        self._support = Support(nonnegative=True, integer=True)
+        self._no_counts = ""  # rows of validation that are none
         self._sizes = _Sample()
         self._groups = [_Group(names) for names in (settings.futr_exog_list, settings.hist_exog_list)]
         self._stat = _Group(settings.stat_exog_list)
@@ -56,7 +58,7 @@ class Learner:
         if self._kinds is None:
             self._kinds, self._calendar = kinds, _Calendar(panel, train) if panel.datetime else None
         _check_alike(self._kinds, kinds)
-        _check_target(panel, self._settings, train & panel.observed)
+        self._check_target(panel)
         y = panel.y[train & panel.observed]
         level = np.abs(y)
         self._count, self._zeros, self._total = (
@@ -64,8 +66,7 @@ class Learner:
             self._zeros + int((y == 0).sum()),
             self._total + float(level.sum()),
         )
-        self._nonnegative &= bool((y >= 0).all())
-        self._integer &= bool((y == np.round(y)).all())
+        self._support &= Support.of(y)
         self._sizes.add(level)
         if self._calendar is not None:
             self._calendar.add(panel.ds[train])
@@ -75,10 +76,21 @@ class Learner:
         if self._settings.series_id:
             self._ids += id_column(panel.ids).values
 
+    def _check_target(self, panel: Panel) -> None:
+        """Refuse values that the settings leave no room for, those of validation included."""
+        check_values(panel, self._settings, self._settings.distribution)
+        if self._settings.distribution == "auto" and not self._no_counts:
+            bad, rule = broken(self._settings, "negative-binomial", panel.y)
+            self._no_counts = refusal(rule, panel, bad) if rule else ""
+
     def schema(self) -> Schema:
         """What was learned."""
         assert self._kinds is not None
-        settings, counts = self._settings, self._nonnegative and self._integer
+        settings = self._settings
+        support = ASKED.get(settings.support, self._support)
+        distribution = choose_distribution(settings, all(support), self._zeros / self._count)
+        if self._no_counts and distribution == "negative-binomial":
+            raise ValueRangeError(self._no_counts)
         # The paper's scale is 1 + mean|y|. Data measured in small units (rates, shares) would hardly be scaled by
         # it, so the constant shrinks with them.
         unit = float(min(1.0, self._total / self._count)) or 1.0
@@ -89,11 +101,11 @@ class Learner:
         return Schema(
             input_size=context_length(settings, self._freq),
             lags=choose_lags(settings, self._freq),
-            distribution=choose_distribution(settings, counts, self._zeros / self._count),
+            distribution=distribution,
             datetime=self._kinds.datetime,
             integer_ids=self._kinds.integer_ids,
-            nonnegative=self._nonnegative,
-            integer=self._integer,
+            nonnegative=support.nonnegative,
+            integer=support.integer,
             unit=unit,
             typical_scale=float(unit + np.median(self._sizes.values())),
             calendar=() if self._calendar is None else self._calendar.columns(),
@@ -184,18 +196,3 @@ def _check_alike(first: _Kinds, part: _Kinds) -> None:
     for name, ours, theirs in zip(("ds", "unique_id"), first, part, strict=True):
         if ours != theirs:
             raise ColumnError(f"{name} has one type in some parts and another one in others: convert the column.")
-
-
-def _check_target(panel: Panel, settings: Settings, known: Bools) -> None:
-    """Refuse values that the chosen transform or distribution cannot take."""
-    negative = np.flatnonzero(known & (panel.y < 0))
-    if settings.transform == "log1p" and len(negative):
-        raise ValueRangeError(
-            f"transform='log1p' needs y >= 0, but it is negative at {panel.show(negative)}. Use transform='asinh'."
-        )
-    odd = np.flatnonzero(known & ~((panel.y >= 0) & (panel.y == np.round(panel.y))))
-    if settings.distribution == "negative-binomial" and len(odd):
-        raise ValueRangeError(
-            f"The negative binomial needs counts (0, 1, 2, ...), but y is no count at {panel.show(odd)}. "
-            "Use distribution='student-t'."
-        )

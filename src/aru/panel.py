@@ -109,6 +109,16 @@ class Observations(NamedTuple):
     datetime: bool
     name: str
 
+    @property
+    def y(self) -> Floats:
+        """The values."""
+        return self.rows.y
+
+    def show(self, rows: Ints) -> str:
+        """The first few of these rows, as a person would name them."""
+        first = rows[:SHOWN]
+        return show_rows(self.ids[self.rows.codes[first]], self.rows.ds[first], self.datetime, len(rows))
+
 
 def read_panel(
     df: Any, freq: Frequency, columns: Sequence[str] = (), *, max_gap: int | None = None, name: str = "df"

@@ -22,6 +22,7 @@ from aru.errors import ColumnError, ConfigError
 from aru.frequency import CODES, Frequency, Times, calendar_codes
 from aru.panel import Panel
 from aru.settings import Settings
+from aru.support import Support
 
 OUTSIDE = 1.0  # how far a number may leave its training range, in units of the range, before it is cut off
 MANY_ZEROS = 0.2  # share of zeros from which counts are modelled as counts
@@ -109,6 +110,11 @@ class Schema:
     futr: Group
     hist: Group
     stat: Group
+
+    @property
+    def support(self) -> Support:
+        """What values of y forecasts may have."""
+        return Support(self.nonnegative, self.integer)
 
     @property
     def history(self) -> int:

@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from aru.columns import Bools
 from aru.frequency import Frequency
 from aru.panel import Known, Observations
 
 BESIDE = "does not lie on the grid of its series"
 WITHOUT_VALUE = "a series begins with a value"
+IMPOSSIBLE = "the model cannot take this value"
 REPEATED = "duplicate"
 CONFLICTING = "several rows for this time came at once"
 
@@ -30,7 +32,9 @@ def repeats(frame: pd.DataFrame, columns: Sequence[str]) -> Any:
     return reasons
 
 
-def set_aside(new: Observations, freq: Frequency, known: Known) -> tuple[Observations, dict[str, Any]]:
+def set_aside(
+    new: Observations, freq: Frequency, known: Known, impossible: Bools
+) -> tuple[Observations, dict[str, Any]]:
     """The rows that can continue or begin a series; apart from them the others, with the reason."""
     rows, ids = new.rows, new.ids
     at = known.ids.get_indexer(ids)
@@ -38,7 +42,7 @@ def set_aside(new: Observations, freq: Frequency, known: Known) -> tuple[Observa
     never = np.iinfo(np.int64).min
     start = np.full(len(ids), never)
     start[~fresh] = known.last[at[~fresh]]
-    later = rows.ds > start[rows.codes]
+    later = (rows.ds > start[rows.codes]) & ~impossible
     odd = later & (freq.steps(rows.ds, rows.ds) < 0)  # on no grid at all
     # The first row of a new series decides on its grid.
     first = np.flatnonzero(later & ~odd & fresh[rows.codes])
@@ -46,13 +50,15 @@ def set_aside(new: Observations, freq: Frequency, known: Known) -> tuple[Observa
     start[rows.codes[first]] = rows.ds[first]
     there = np.flatnonzero(later & ~odd)
     odd[there] = freq.steps(start[rows.codes[there]], rows.ds[there]) < 0
+    odd |= impossible
     values = np.bincount(rows.codes[~odd & ~np.isnan(rows.y)], minlength=len(ids))
     empty = ~odd & (fresh & (values == 0))[rows.codes]
     aside = odd | empty
+    reasons = np.select([impossible, odd], [IMPOSSIBLE, BESIDE], WITHOUT_VALUE).astype(object)
     left_out = {
         "unique_id": ids[rows.codes[aside]].to_numpy(),
         "ds": rows.ds[aside],
         "y": rows.y[aside],
-        "reason": np.where(odd, BESIDE, WITHOUT_VALUE).astype(object)[aside],
+        "reason": reasons[aside],
     }
     return new._replace(rows=rows.select(~aside)), left_out

@@ -16,6 +16,7 @@ CellInput = Literal["h", "x", "raw"]
 Scaler = Literal["mean", "level"]
 Transform = Literal["log1p", "asinh"]
 DistributionName = Literal["auto", "gaussian", "student-t", "negative-binomial"]
+SupportName = Literal["auto", "real", "nonnegative", "count"]
 Schedule = Literal["one-cycle", "constant"]
 Loss = Literal["nll", "mse"]
 Calibration = Literal["online"]
@@ -93,6 +94,7 @@ class Settings:
     transform: Transform | None = None
     robust: bool = True
     distribution: DistributionName = "auto"
+    support: SupportName = "auto"
     series_id: bool = False
     ensemble: int = 1
     finetune_steps: int = 0
@@ -177,6 +179,7 @@ class Settings:
             ("scaler", self.scaler, ("mean", "level")),
             ("transform", self.transform, (None, "log1p", "asinh")),
             ("distribution", self.distribution, ("auto", "gaussian", "student-t", "negative-binomial")),
+            ("support", self.support, ("auto", "real", "nonnegative", "count")),
             ("encoder", self.encoder, ("lstm", "gru", "sru", "fru")),
             ("schedule", self.schedule, ("one-cycle", "constant")),
             ("loss", self.loss, ("nll", "mse")),
@@ -208,6 +211,12 @@ class Settings:
             raise ConfigError(f"learning_rate must be positive, got {self.learning_rate}.")
         if self.distribution == "negative-binomial" and (self.transform or self.loss == "mse"):
             raise ConfigError("The negative binomial models counts as they are: use transform=None and loss='nll'.")
+        if self.transform == "log1p" and self.support == "real":
+            raise ConfigError("transform='log1p' has no values below 0: use transform='asinh' with support='real'.")
+        if self.distribution == "negative-binomial" and self.support not in ("auto", "count"):
+            raise ConfigError(
+                f"The negative binomial models counts, not support={self.support!r}: use 'auto' or 'count'."
+            )
         if self.ensemble > 1 and self.snapshots:
             raise ConfigError("Choose either ensemble (several seeds) or snapshots (several epochs), not both.")
         self._check_columns()

@@ -153,6 +153,16 @@ def fit(
             Settings.distribution,
         ),
     ] = None,
+    support: Annotated[
+        str | None,
+        _option(
+            "--support",
+            "NAME",
+            MODEL,
+            "Values that y can have: real, nonnegative, count, or auto: as in training.",
+            Settings.support,
+        ),
+    ] = None,
     gate: Annotated[
         bool | None,
         _option(
@@ -276,6 +286,7 @@ def fit(
             "transform": None if transform == "none" else transform,
             "robust": robust,
             "distribution": distribution,
+            "support": support,
             "gate": gate,
             "calibration": None if calibration == "none" else calibration,
             "alias": alias,

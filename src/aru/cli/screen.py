@@ -39,7 +39,7 @@ _OPTIONS = {
         name: "--" + name.replace("_", "-")
         for name in (
             "h", "freq", "model", "input_size", "lags", "size", "alphas", "ridge", "integration", "scaler",
-            "transform", "distribution", "alias", "max_steps", "learning_rate", "batch_size", "ensemble",
+            "transform", "distribution", "support", "alias", "max_steps", "learning_rate", "batch_size", "ensemble",
             "val_size", "accelerator", "late", "level", "correctable",
         )
     },

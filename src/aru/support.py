@@ -1,0 +1,115 @@
+"""What values y can have: as training's rows had them or as asked for, and those that a model cannot take at all.
+
+Whether forecasts are cut off at zero and rounded follows from training's rows, unless `support` says it; later values
+that training had no example of are taken in with a warning. But some settings leave no room: log1p is not defined
+below zero, the negative binomial counts, and a `support` that was asked for is a promise.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import NamedTuple
+
+import numpy as np
+
+from aru.columns import Bools, Floats
+from aru.errors import AruWarning, ValueRangeError
+from aru.panel import Observations, Panel
+from aru.settings import Settings
+
+
+class Support(NamedTuple):
+    """Values of y: no number below zero, whole numbers only."""
+
+    nonnegative: bool
+    integer: bool
+
+    @classmethod
+    def of(cls, y: Floats) -> Support:
+        """Of some values, none of them missing."""
+        return cls(bool((y >= 0).all()), bool((y == np.round(y)).all()))
+
+    def __and__(self, other: Support) -> Support:
+        """Of both."""
+        return Support(self.nonnegative and other.nonnegative, self.integer and other.integer)
+
+    def outside(self, y: Floats) -> Bools:
+        """Values that are known and that it does not have."""
+        out = np.zeros(y.shape, bool)
+        if self.nonnegative:
+            out |= y < 0
+        if self.integer:
+            out |= (y != np.round(y)) & ~np.isnan(y)
+        return out
+
+
+NEGATIVE, NO_COUNT = "negative", "no count"
+ASKED = {
+    "real": Support(False, False),
+    "nonnegative": Support(True, False),
+    "count": Support(True, True),
+}
+
+
+class Rule(NamedTuple):
+    """Values that a model cannot do without, what others are, and what to choose if y has them."""
+
+    needs: Support
+    why: str
+    others: str
+    instead: str
+
+
+def rules(settings: Settings, distribution: str) -> list[Rule]:
+    """What the settings ask of y, the strictest last."""
+    found = []
+    if settings.transform == "log1p":
+        found.append(Rule(ASKED["nonnegative"], "transform='log1p' needs y >= 0", NEGATIVE, "transform='asinh'"))
+    if settings.support == "nonnegative":
+        found.append(Rule(ASKED["nonnegative"], "support='nonnegative' needs y >= 0", NEGATIVE, "support='real'"))
+    if settings.support == "count":
+        found.append(Rule(ASKED["count"], "support='count' needs counts (0, 1, 2, ...)", NO_COUNT, "support='real'"))
+    if distribution == "negative-binomial":
+        found.append(
+            Rule(
+                ASKED["count"],
+                "The negative binomial needs counts (0, 1, 2, ...)",
+                NO_COUNT,
+                "distribution='student-t'",
+            )
+        )
+    return found
+
+
+def broken(settings: Settings, distribution: str, y: Floats) -> tuple[Bools, Rule | None]:
+    """Rows whose value the model cannot take, and the first rule that they break."""
+    bad, first = np.zeros(y.shape, bool), None
+    for rule in rules(settings, distribution):
+        outside = rule.needs.outside(y)
+        first = rule if first is None and outside.any() else first
+        bad |= outside
+    return bad, first
+
+
+def refusal(rule: Rule, panel: Panel | Observations, bad: Bools) -> str:
+    """What to tell the user about rows that break a rule."""
+    return f"{rule.why}, but y is {rule.others} at {panel.show(np.flatnonzero(bad))}. Use {rule.instead}."
+
+
+def check_values(panel: Panel | Observations, settings: Settings, distribution: str) -> None:
+    """Refuse rows whose value the model cannot take."""
+    bad, rule = broken(settings, distribution, panel.y)
+    if rule is not None:
+        raise ValueRangeError(refusal(rule, panel, bad))
+
+
+def warn_new(learned: Support, y: Floats) -> None:
+    """Say so where values come that training had no example of. The text is always the same: once is enough."""
+    outside = learned.outside(y)
+    if not outside.any():
+        return
+    if (y[outside] < 0).any():
+        what = "New values are negative, which none was in training: forecasts of this model are cut off at 0."
+    else:
+        what = "New values are no whole numbers, as all were in training: quantiles of this model are rounded."
+    warnings.warn(f"{what} Fit with support='real' to forecast them as they are.", AruWarning, stacklevel=2)
