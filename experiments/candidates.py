@@ -118,9 +118,10 @@ CANDIDATES: dict[str, dict[str, dict[str, Settings]]] = {
             "level, lags, season, ridge 1": {**_SEASON, **_ridge(1.0)},
             "level, lags, season, ridge 10": {**_SEASON, **_ridge(10.0)},
             "level, lags, season, one alpha": {**_SEASON, "alphas": [1.0]},
-            # Sixth round: fresher forecasts to learn from.
+            # Sixth round: fresher forecasts to learn from, aging factors that are learned.
             "level, lags, season, stride 12": {**_SEASON, "stride": 12},
             "level, lags, season, ridge 10, stride 12": {**_SEASON, **_ridge(10.0), "stride": 12},
+            "level, lags, season, ridge 10, learned alphas": {**_SEASON, **_ridge(10.0), "learn_alphas": True},
         },
         "gefcom2012": {
             "default": {},

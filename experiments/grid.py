@@ -9,13 +9,14 @@ from typing import Any
 from experiments.candidates import SKIP, chosen
 from experiments.evaluate import Job
 
-# What differs from the configuration chosen on validation.
+# What differs from the configuration chosen on validation; None: the default again.
 VARIANTS: dict[str, dict[str, Any]] = {
     "": {},
     "ensemble": {"ensemble": 4},
-    "alphas=1": {"alphas": [1.0]},
-    "alphas=1,.99": {"alphas": [1.0, 0.99]},
-    "alphas=1,.95,.9": {"alphas": [1.0, 0.95, 0.9]},
+    "alphas=1": {"alphas": [1.0], "learn_alphas": None},
+    "alphas=1,.99": {"alphas": [1.0, 0.99], "learn_alphas": None},
+    "alphas=1,.99,.95": {"learn_alphas": None},
+    "alphas=1,.95,.9": {"alphas": [1.0, 0.95, 0.9], "learn_alphas": None},
     "alphas=learned": {"learn_alphas": True},
     "ridge=.01": {"ridge": 0.01, "learn_ridge": False},
     "ridge=1": {"ridge": 1.0, "learn_ridge": False},
@@ -24,8 +25,10 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "integration=paper": {"integration": "paper"},
     "stop_gradient=on": {"stop_gradient": True},
     "stride=4": {"stride": 4},
+    "stride=h": {"stride": None},
     "local_variance=off": {"local_variance": False},
     "robust=off": {"robust": False},
+    "transform=none": {"transform": None},
     "transform=log1p": {"transform": "log1p"},
     "transform=asinh": {"transform": "asinh"},
     "series_id=on": {"series_id": True},
@@ -39,6 +42,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "robust": False,
         "stop_gradient": True,
         "alphas": [1.0],
+        "learn_alphas": None,
         "ridge": 0.08,
         "learn_ridge": False,
         "local_variance": False,
@@ -49,8 +53,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 ABLATIONS = [
     "alphas=1", "stop_gradient=on", "integration=skip", "integration=paper", "robust=off", "local_variance=off",
-    "series_id=on", "births=0", "authors' cell", "alphas=1,.99", "alphas=1,.95,.9", "alphas=learned", "ridge=.01",
-    "ridge=1", "ridge=100", "stride=4", "transform=log1p", "transform=asinh", "cell_input=x",
+    "series_id=on", "births=0", "authors' cell", "alphas=1,.99", "alphas=1,.99,.95", "alphas=1,.95,.9",
+    "alphas=learned", "ridge=.01", "ridge=1", "ridge=100", "stride=4", "stride=h", "transform=none", "transform=log1p",
+    "transform=asinh", "cell_input=x",
 ]  # fmt: skip
 SIZES = ["size=small", "size=medium", "size=large", "size=xlarge"]
 
@@ -86,8 +91,10 @@ def grid(seeds: Iterable[int]) -> list[Job]:
 
     def add(cells: list[Cell], methods: list[str], variants: list[str]) -> None:
         for seed, cell, method, variant in itertools.product(seeds, cells, methods, variants):
-            settings = {**chosen(cell[0], method), **VARIANTS[variant]}
-            jobs.append(Job(*cell, method, variant, seed, settings))
+            choice = chosen(cell[0], method)
+            settings = {k: v for k, v in {**choice, **VARIANTS[variant]}.items() if v is not None}
+            if variant == "" or settings != choice:  # else it is what was chosen
+                jobs.append(Job(*cell, method, variant, seed, settings))
 
     add(MAIN, ["aru", "baseline"], [""])
     add([*RETAIL, TOURISM], ["aru"], ["ensemble"])
