@@ -41,8 +41,9 @@ def read_runs(path: Path | None = None) -> pd.DataFrame:
     }
     base = runs.variant.str.replace(r"(, )?adapt=off$", "", regex=True)
     keys = zip(runs.dataset, runs.protocol, runs.method, base, strict=True)
-    expected = [current.get(key) for key in keys]
-    keep = [e is None or e == s for e, s in zip(expected, runs.settings, strict=True)]
+    trained = runs.method.isin({method for _, _, method, _ in current})  # here; the others are other libraries'
+    found = zip([current.get(key) for key in keys], runs.settings, trained, strict=True)
+    keep = [expected == settings or not ours for expected, settings, ours in found]
     return runs[keep].drop_duplicates(["dataset", "protocol", "method", "variant", "seed"], keep="last")
 
 
@@ -190,14 +191,18 @@ def ablation_table(runs: pd.DataFrame) -> str:
     """ND of what differs from the chosen configuration, relative to it; the baseline and its variants below."""
     entries = [("aru", variant) for variant in ["", *ABLATIONS]]
     entries += [("baseline", variant) for variant in ("", "series_id=on", "ensemble")]
+    differs = {(job.dataset, job.method, job.variant) for job in grid([0]) if job.protocol == "fixed"}
     rows = []
     for method, variant in entries:
         row = [f"{method} `{variant}`" if variant else method]
         for dataset in ("rossmann", "walmart"):
             base, part = (pick(runs, dataset, "fixed", *entry).nd for entry in (("aru", ""), (method, variant)))
             change = 100 * (part.mean() / base.mean() - 1)
-            row += [mean_sd(part, 4), f"{change:+.1f} %", str(len(part))] if len(part) else ["", "", ""]
-        if any(row[1:]):
+            if (dataset, method, variant) not in differs:
+                row += ["as chosen", "", ""]
+            else:
+                row += [mean_sd(part, 4), f"{change:+.1f} %", str(len(part))] if len(part) else ["", "", ""]
+        if any(row[2::3]):
             rows.append(row)
     return table(["", "Rossmann ND", "against ARU", "seeds", "Walmart ND", "against ARU", "seeds"], rows)
 

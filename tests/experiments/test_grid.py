@@ -50,6 +50,18 @@ def test_no_row_is_asked_for_twice() -> None:
     assert {j.variant for j in grid(range(1))} <= set(VARIANTS)
 
 
+def test_a_variant_differs_from_the_choice(choices: Path) -> None:
+    choice = {"stride": 4, "learn_alphas": True}
+    choices.write_text(json.dumps({"walmart": {"aru": {"settings": choice}}}))
+    found = {
+        j.variant: j.settings for j in grid([0]) if (j.dataset, j.protocol, j.method) == ("walmart", "fixed", "aru")
+    }
+    assert found[""] == choice
+    assert not {"stride=4", "alphas=learned", "transform=none"} & set(found)  # as chosen
+    assert found["stride=h"] == {"learn_alphas": True}
+    assert found["alphas=1"] == {"stride": 4, "alphas": [1.0]}
+
+
 def test_validation_ends_before_every_test() -> None:
     assert set(PROTOCOLS) == set(NAMES)
     for dataset, protocols in PROTOCOLS.items():

@@ -54,3 +54,6 @@ def test_rows_of_superseded_configurations_are_left_out(tmp_path: Path) -> None:
     ours["settings"] = ['{"size": "huge"}'] * len(ours)
     ours.to_csv(tmp_path / "runs.csv", index=False)
     assert len(tables.read_runs(tmp_path / "runs.csv")) == 0
+    kept = pd.concat([ours.assign(variant="alphas=7"), ours.assign(method="another library")])  # in no grid
+    kept.to_csv(tmp_path / "runs.csv", index=False)
+    assert set(tables.read_runs(tmp_path / "runs.csv").method) == {"another library"}
