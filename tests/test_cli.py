@@ -249,6 +249,31 @@ def test_predict_reads_categories_as_training_did(tmp_path: Path) -> None:
     assert f"{short} has no row for 3 of 9 future steps: (007, 2024-01-27), (NA, 2024-01-27)" in message
 
 
+def test_bools_of_files_mean_what_they_meant_in_training(tmp_path: Path) -> None:
+    """A file may write true, another one True, and a third one 1."""
+    frame = sales().assign(promo=lambda df: df["promo"] > 0)
+
+    def spell(df: pd.DataFrame, yes: Any, no: Any) -> pd.DataFrame:
+        return df.assign(promo=df["promo"].map({True: yes, False: no}))
+
+    data = write(spell(frame, "true", "false"), tmp_path / "sales.csv")
+    assert aru("fit", data, tmp_path / "model", *TINY, "--futr", "promo").code == 0
+    future = sales(24, 27).drop(columns="y").assign(promo=np.resize([True, False, False], 9))
+    expected = Forecaster.load(tmp_path / "model").predict(future)["aru"].tolist()
+    assert expected != Forecaster.load(tmp_path / "model").predict(future.assign(promo=None))["aru"].tolist()
+    scores = []
+    for number, (yes, no) in enumerate([("true", "false"), ("True", "False"), ("TRUE", "FALSE"), (1, 0)]):
+        path = write(spell(future, yes, no), tmp_path / f"futr-{number}.csv")
+        forecasts = aru("predict", tmp_path / "model", "--futr", path, "--json").json["forecasts"]
+        assert [row["aru"] for row in forecasts] == expected
+        path = write(spell(frame, yes, no), tmp_path / f"sales-{number}.csv")
+        scores.append(aru("backtest", tmp_path / "model", path, "--json").json["scores"])
+    assert all(score == scores[0] for score in scores)
+    path = write(spell(future, "yes", "no"), tmp_path / "odd.csv")
+    message = fails("predict", tmp_path / "model", "--futr", path)
+    assert "'promo' was true or false in training and is 'no', 'yes' now, at (007, 2024-01-25)" in message
+
+
 def test_a_model_trained_on_polars_frames_writes_files(tmp_path: Path) -> None:
     pl = pytest.importorskip("polars")
     frame = pl.from_pandas(sales())

@@ -231,6 +231,33 @@ def test_csv_and_arrow(serve: Serve, rich: Forecaster) -> None:
     assert_same_forecasts(pa.ipc.open_stream(answer.content).read_pandas(), wanted)
 
 
+def test_bools_are_the_same_in_every_format(serve: Serve) -> None:
+    def flagged(days: Any) -> pd.DataFrame:
+        return both(days).assign(promo=lambda df: df["promo"] == "yes")
+
+    model = Forecaster(**BASE, futr_exog_list=["promo"]).fit(flagged(range(TRAINED)))
+    running = serve(model, monitor=False)
+    futr = flagged(range(TRAINED, TRAINED + H))[["unique_id", "ds", "promo"]]
+    assert futr["promo"].nunique() == 2
+    futr["promo"] = futr["promo"].astype(object)
+    futr.loc[4, "promo"] = None
+    expected = Stream(model).predict(["a", "b"], futr)
+    assert expected["aru"].tolist() != Stream(model).predict(["a", "b"], futr.assign(promo=None))["aru"].tolist()
+    for yes, no in ((True, False), ("true", "false"), ("TRUE", "FALSE"), ("1", "0"), (1, 0), (1.0, 0.0)):
+        spelled = futr.assign(promo=futr["promo"].map({True: yes, False: no, None: None}).astype(object))
+        assert_same_forecasts(forecast(running, futr=as_json(spelled, "unique_id", "ds", "promo")), expected)
+        for content, body in (("text/csv", spelled.to_csv(index=False)), (ARROW, arrow(spelled))):
+            headers = {"content-type": content, "accept": "text/csv"}
+            answer = running.client.post("/v1/forecasts", content=body, headers=headers)
+            assert answer.status_code == 200, answer.text
+            assert_same_forecasts(pd.read_csv(io.BytesIO(answer.content), parse_dates=["ds"]), expected)
+    for odd in ("yes", 2):
+        answer = running.client.post(
+            "/v1/forecasts", json={"futr": as_json(futr.assign(promo=odd), "unique_id", "ds", "promo")}
+        )
+        assert "true or false" in error_of(answer, 422, "ColumnError")["message"]
+
+
 def test_arrow_types(serve: Serve, trained: Forecaster) -> None:
     running = serve(trained)
     send = {"content-type": ARROW}

@@ -1,7 +1,8 @@
 """Tables in CSV and Parquet files.
 
 A CSV file says nothing about types. Ids stay text (007 is not 7) unless all of them are plain integers. Times
-are integers or ISO dates; anything else needs its format. Columns that training saw as categories stay text.
+are integers or ISO dates; anything else needs its format. Columns that training saw as categories stay text; where
+they were bools, the model knows all spellings of true and false.
 """
 
 from __future__ import annotations

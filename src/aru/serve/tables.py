@@ -46,6 +46,7 @@ class Kinds(NamedTuple):
     datetime: bool
     numbers: frozenset[str]
     categories: frozenset[str]
+    bools: frozenset[str]  # those of the categories that training saw as such
 
     @property
     def names(self) -> list[str]:
@@ -67,7 +68,8 @@ class Layouts(NamedTuple):
         def kinds(*groups: Group) -> Kinds:
             numbers = frozenset(c.name for group in groups for c in group[0])
             categories = frozenset(c.name for group in groups for c in group[1])
-            return Kinds(schema.integer_ids, schema.datetime, numbers, categories)
+            bools = frozenset(c.name for group in groups for c in group[1] if c.boolean)
+            return Kinds(schema.integer_ids, schema.datetime, numbers, categories, bools)
 
         static = (schema.stat[0], tuple(c for c in schema.stat[1] if c.name in settings.stat_exog_list))
         return cls(kinds(schema.futr, schema.hist), kinds(schema.futr), kinds(static))
@@ -218,7 +220,7 @@ def _column(heading: str, values: Any, kinds: Kinds, name: str) -> Any:
         return _keys(values, not kinds.datetime, heading, name)
     if heading == "y" or heading in kinds.numbers:
         return _floats(values, f"{heading!r} of {name}")
-    return _words(values, f"{heading!r} of {name}")
+    return _words(values, heading in kinds.bools, f"{heading!r} of {name}")
 
 
 def _keys(values: Any, integer: bool, heading: str, name: str) -> Any:
@@ -261,15 +263,17 @@ def _floats(values: Any, what: str) -> Any:
         raise ValueRangeError(f"{what} has numbers too large for a float.") from None
 
 
-def _words(values: Any, what: str) -> Any:
-    """Categories: strings and bools as strings, None where missing."""
+def _words(values: Any, boolean: bool, what: str) -> Any:
+    """Categories: strings and bools as strings, and numbers where they stand for bools; None where missing."""
     if values.dtype != object:
-        if np.isnan(values.astype(float)).all():
-            return np.full(len(values), None, object)
-        raise ColumnError(f"{what} was a category in training and is numeric now: send strings.")
-    odd = np.array([not (v is None or type(v) in (str, bool)) for v in values], bool)
+        missing = np.isnan(values.astype(float))
+        if not (boolean or missing.all()):
+            raise ColumnError(f"{what} was a category in training and is numeric now: send strings.")
+        values = np.where(missing, None, values.astype(object))
+    allowed = (str, bool, int, float) if boolean else (str, bool)
+    odd = np.array([not (v is None or type(v) in allowed) for v in values], bool)
     _refuse(odd, values, f"{what} was a category in training: send a string; it is none")
-    return np.array([*(None if v is None else str(v) for v in values), None], object)[:-1]
+    return np.array([*(None if v is None or v != v else str(v) for v in values), None], object)[:-1]
 
 
 def _refuse(odd: Any, values: Any, what: str) -> None:
