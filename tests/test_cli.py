@@ -444,6 +444,7 @@ BAD_TABLES = {
     "infinite": (broken(sales(), 3, "y", np.inf), "y of .*sales.csv is infinite .*row 3"),
     "no value": (sales().assign(y=np.nan), "have no value of y at all: 007, NA, a,b"),
     "text": (broken(sales(), 2, "y", "abc"), r"y of .* is not a number in 1 rows: 'abc' at \(007, 2024-01-03\)"),
+    "the clock": (broken(sales(), 2, "ds", "now"), r"'now' \(series 007\)"),
     "dates": (broken(sales(), 2, "ds", "31/01/2024"), r"'31/01/2024' \(series 007\). .*--date-format %d/%m/%Y"),
     "zone": (sales().assign(ds=sales()["ds"].dt.tz_localize("UTC")), "carries a time zone"),
     "zones": (broken(sales(), 1, "ds", "2024-01-02T00:00:00+02:00"), r"zone, for instance 2024-01-02T00:00:00\+02"),
@@ -637,6 +638,15 @@ def test_times_of_csv_files(cell: str, expected: Any, tmp_path: Path) -> None:
     path = tmp_path / "times.csv"
     path.write_text(f"unique_id,ds,y\na,{cell},1\n")
     assert files.read_data(path, files.Layout())["ds"].iloc[0] == expected
+
+
+@pytest.mark.parametrize("cell", ["2024-01-31T10:00Z", "2024-01-31 10:00 +01:00", "2024-01-31T10+01"])
+def test_zones_of_csv_files_are_refused(cell: str, model: Path, tmp_path: Path) -> None:
+    path = tmp_path / "zones.csv"
+    path.write_text(f"unique_id,ds,y\n007,{cell},1\n007,2024-02-01,1\n")
+    message = fails("update", model, path)
+    assert "time zone" in message
+    assert "--date-format" not in message
 
 
 def test_zones_of_parquet_files_are_refused(model: Path, tmp_path: Path) -> None:
