@@ -15,16 +15,20 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 
+from aru.columns import LARGEST
 from aru.errors import ColumnError, InputError, ValueRangeError, listing
 from aru.frequency import to_index
 from aru.schema import Group, Schema
+from aru.serve.options import LONGEST
 from aru.settings import Settings
 
 JSON, CSV, ARROW = "application/json", "text/csv", "application/vnd.apache.arrow.stream"
 _MISSING = frozenset({"", "NA", "N/A", "NaN", "nan", "NULL", "null", "None"})
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
+_NUMBER = r"^[ \t]*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[ \t]*$|^[+-]?(?i:inf|infinity|nan)$"
 WIDE = 1000  # columns of a table at most
 DICTIONARY, RECORDS = 2, 3  # kinds of Arrow messages
 
@@ -93,25 +97,41 @@ def from_rows(rows: Sequence[Mapping[str, Any]], kinds: Kinds, fixed: Sequence[s
 
 def from_csv(body: bytes, kinds: Kinds, name: str, most: int) -> Columns:
     """A CSV body of `most` rows at most, with a header; columns that are not asked for are left out."""
-    options = pa.csv.ConvertOptions(
-        column_types={c: pa.string() for c in {"unique_id", "ds", *kinds.categories}}
-        | {c: pa.float64() for c in {"y", *kinds.numbers}},
-        null_values=sorted(_MISSING),
-        strings_can_be_null=False,  # a series may be called NA
-    )
     if body[: body.find(b"\n")].count(b",") > WIDE:
         raise BadBody(f"The table has more than {WIDE:,} columns.")
+    words, numbers = {"unique_id", "ds", *kinds.categories}, {"y", *kinds.numbers}
     try:
-        table = pa.csv.read_csv(io.BytesIO(body), convert_options=options)
-        columns = _from_table(table, kinds, name, most)
+        columns = _from_table(_read_csv(body, words, numbers), kinds, name, most)
     except InputError:
         raise
     except (pa.ArrowException, ValueError) as error:
+        _refuse_words(body, words, numbers, name)
         raise BadBody(f"The body cannot be read as CSV: {_first_line(error)}.") from error
     for category in kinds.categories & columns.keys():
         values = columns[category]
         values[_among(values, _MISSING)] = None
     return columns
+
+
+def _read_csv(body: bytes, words: Collection[str], numbers: Collection[str]) -> pa.Table:
+    options = pa.csv.ConvertOptions(
+        column_types={c: pa.string() for c in words} | {c: pa.float64() for c in numbers},
+        null_values=sorted(_MISSING),
+        strings_can_be_null=False,  # a series may be called NA
+    )
+    return pa.csv.read_csv(io.BytesIO(body), convert_options=options)
+
+
+def _refuse_words(body: bytes, words: Collection[str], numbers: Collection[str], name: str) -> None:
+    """Say which rows have a word in place of a number, if that is why a table cannot be read."""
+    try:
+        table = _read_csv(body, {*words, *numbers}, ())
+    except (pa.ArrowException, ValueError):
+        return
+    for heading, column in zip(table.column_names, table.columns, strict=True):
+        if heading in numbers:
+            fine = pc.or_(pc.match_substring_regex(column, _NUMBER), pc.is_in(column, pa.array(sorted(_MISSING))))
+            _refuse(~fine.to_numpy(), column.to_pylist(), f"{heading!r} of {name} must be a number; it is not")
 
 
 def from_arrow(body: bytes, kinds: Kinds, name: str, most: int) -> Columns:
@@ -160,10 +180,10 @@ def join(parts: Sequence[Columns]) -> Columns:
 
 
 def static_of(columns: Columns, kinds: Kinds) -> Columns:
-    """One row per series: static covariates that came along with other rows."""
-    ids = columns["unique_id"]
-    first = ~pd.Series(ids).duplicated().to_numpy()
-    return {name: columns[name][first] for name in ("unique_id", *kinds.names)}
+    """Static covariates that came along with other rows: one row per series, or several that contradict each other."""
+    static = {name: columns[name] for name in ("unique_id", *kinds.names)}
+    first = ~pd.DataFrame(static).duplicated().to_numpy()
+    return {name: values[first] for name, values in static.items()}
 
 
 def only(columns: Columns, ids: Iterable[Any]) -> Columns:
@@ -236,20 +256,18 @@ def _keys(values: Any, integer: bool, heading: str, name: str) -> Any:
             odd = np.array([type(v) is not (int if integer else str) for v in values])
             kind = "an integer" if integer else "a string"
             _refuse(odd, have, f"{heading} of {name} must be {kind}, as in training; it is not")
-        if not integer and not all(values):
+        if not integer:
             _refuse(values == "", have, f"{heading} of {name} is missing")
-        values = _as_int64(values, heading, name) if integer else values
+            odd = np.fromiter(map(len, values), np.int64, len(values)) > LONGEST
+            _refuse(odd, have, f"{heading} of {name} may have {LONGEST} characters; it has more")
     elif (values.dtype.kind in "iu") != integer:
         kind = "integers" if integer else "strings"
         raise ColumnError(f"{heading} of {name} has type {values.dtype}, but training had {kind}: convert the column.")
-    return values.astype(np.int64) if integer else values
-
-
-def _as_int64(values: Any, heading: str, name: str) -> Any:
-    try:
-        return values.astype(np.int64)
-    except OverflowError:
-        raise ValueRangeError(f"{heading} of {name} has integers of more than 64 bits.") from None
+    if not integer:
+        return values
+    odd = np.asarray((values > LARGEST) | (values < -LARGEST - 1), bool)
+    _refuse(odd, have, f"{heading} of {name} must fit into 64 bits with a sign, as in training; it does not")
+    return values.astype(np.int64)
 
 
 def _floats(values: Any, what: str) -> Any:
@@ -283,7 +301,7 @@ def _refuse(odd: Any, values: Any, what: str) -> None:
 
 
 def _short(value: object) -> str:
-    text = repr(value)
+    text = repr(value.item() if isinstance(value, np.generic) else value)
     return text if len(text) < 40 else f"{text[:37]}..."
 
 
