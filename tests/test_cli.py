@@ -700,6 +700,12 @@ def test_a_process_keeps_stdout_clean(data: Path, tmp_path: Path) -> None:
     assert failed.stderr.count("\n") == 1
 
 
+def test_the_package_runs_as_a_module() -> None:
+    for module in ("aru", "aru.cli"):
+        done = start("--version", code=f"import runpy; runpy.run_module({module!r}, run_name='__main__')")
+        assert (done.stdout, done.stderr) == (aru("--version").out, "")
+
+
 def test_help_needs_no_heavy_library() -> None:
     heavy = ("torch", "lightning", "pandas", "numpy", "narwhals", "scipy")
     code = f"import sys, aru.cli; print([m for m in {heavy!r} if m in sys.modules])"
@@ -772,7 +778,11 @@ def test_state_refuses_what_is_no_store(data: Path, tmp_path: Path) -> None:
         assert "cannot be used as a store" in fails("state", *command, data, *rest)
     assert "must end in .parquet" in fails("state", "export", data, tmp_path / "x.csv")
     assert "x.parquet does not exist" in fails("state", "import", tmp_path / "x.parquet", tmp_path / "new.db")
-    assert os.listdir(tmp_path) == ["sales.csv"]
+    table = write(sales(), tmp_path / "table.parquet")
+    assert "is no export of a store" in fails("state", "import", table, tmp_path / "new.db")
+    table.write_text("nothing of the kind")
+    assert "cannot be read" in fails("state", "import", table, tmp_path / "new.db")
+    assert sorted(os.listdir(tmp_path)) == ["sales.csv", "table.parquet"]
 
 
 # serve
