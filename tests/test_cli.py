@@ -249,6 +249,31 @@ def test_predict_reads_categories_as_training_did(tmp_path: Path) -> None:
     assert f"{short} has no row for 3 of 9 future steps: (007, 2024-01-27), (NA, 2024-01-27)" in message
 
 
+def test_bools_of_files_mean_what_they_meant_in_training(tmp_path: Path) -> None:
+    """A file may write true, another one True, and a third one 1."""
+    frame = sales().assign(promo=lambda df: df["promo"] > 0)
+
+    def spell(df: pd.DataFrame, yes: Any, no: Any) -> pd.DataFrame:
+        return df.assign(promo=df["promo"].map({True: yes, False: no}))
+
+    data = write(spell(frame, "true", "false"), tmp_path / "sales.csv")
+    assert aru("fit", data, tmp_path / "model", *TINY, "--futr", "promo").code == 0
+    future = sales(24, 27).drop(columns="y").assign(promo=np.resize([True, False, False], 9))
+    expected = Forecaster.load(tmp_path / "model").predict(future)["aru"].tolist()
+    assert expected != Forecaster.load(tmp_path / "model").predict(future.assign(promo=None))["aru"].tolist()
+    scores = []
+    for number, (yes, no) in enumerate([("true", "false"), ("True", "False"), ("TRUE", "FALSE"), (1, 0)]):
+        path = write(spell(future, yes, no), tmp_path / f"futr-{number}.csv")
+        forecasts = aru("predict", tmp_path / "model", "--futr", path, "--json").json["forecasts"]
+        assert [row["aru"] for row in forecasts] == expected
+        path = write(spell(frame, yes, no), tmp_path / f"sales-{number}.csv")
+        scores.append(aru("backtest", tmp_path / "model", path, "--json").json["scores"])
+    assert all(score == scores[0] for score in scores)
+    path = write(spell(future, "yes", "no"), tmp_path / "odd.csv")
+    message = fails("predict", tmp_path / "model", "--futr", path)
+    assert "'promo' was true or false in training and is 'no', 'yes' now, at (007, 2024-01-25)" in message
+
+
 def test_a_model_trained_on_polars_frames_writes_files(tmp_path: Path) -> None:
     pl = pytest.importorskip("polars")
     frame = pl.from_pandas(sales())
@@ -419,6 +444,7 @@ BAD_TABLES = {
     "infinite": (broken(sales(), 3, "y", np.inf), "y of .*sales.csv is infinite .*row 3"),
     "no value": (sales().assign(y=np.nan), "have no value of y at all: 007, NA, a,b"),
     "text": (broken(sales(), 2, "y", "abc"), r"y of .* is not a number in 1 rows: 'abc' at \(007, 2024-01-03\)"),
+    "the clock": (broken(sales(), 2, "ds", "now"), r"'now' \(series 007\)"),
     "dates": (broken(sales(), 2, "ds", "31/01/2024"), r"'31/01/2024' \(series 007\). .*--date-format %d/%m/%Y"),
     "zone": (sales().assign(ds=sales()["ds"].dt.tz_localize("UTC")), "carries a time zone"),
     "zones": (broken(sales(), 1, "ds", "2024-01-02T00:00:00+02:00"), r"zone, for instance 2024-01-02T00:00:00\+02"),
@@ -614,6 +640,15 @@ def test_times_of_csv_files(cell: str, expected: Any, tmp_path: Path) -> None:
     assert files.read_data(path, files.Layout())["ds"].iloc[0] == expected
 
 
+@pytest.mark.parametrize("cell", ["2024-01-31T10:00Z", "2024-01-31 10:00 +01:00", "2024-01-31T10+01"])
+def test_zones_of_csv_files_are_refused(cell: str, model: Path, tmp_path: Path) -> None:
+    path = tmp_path / "zones.csv"
+    path.write_text(f"unique_id,ds,y\n007,{cell},1\n007,2024-02-01,1\n")
+    message = fails("update", model, path)
+    assert "time zone" in message
+    assert "--date-format" not in message
+
+
 def test_zones_of_parquet_files_are_refused(model: Path, tmp_path: Path) -> None:
     path = write(sales().assign(ds=sales()["ds"].dt.tz_localize("UTC")), tmp_path / "zone.parquet")
     assert "carries a time zone, for instance 2024-01-01 00:00:00+00:00" in fails("update", model, path)
@@ -663,6 +698,12 @@ def test_a_process_keeps_stdout_clean(data: Path, tmp_path: Path) -> None:
     assert (failed.returncode, failed.stdout) == (2, "")
     assert failed.stderr.startswith("Error: --transform sqrt is not known: choose one of ")
     assert failed.stderr.count("\n") == 1
+
+
+def test_the_package_runs_as_a_module() -> None:
+    for module in ("aru", "aru.cli"):
+        done = start("--version", code=f"import runpy; runpy.run_module({module!r}, run_name='__main__')")
+        assert (done.stdout, done.stderr) == (aru("--version").out, "")
 
 
 def test_help_needs_no_heavy_library() -> None:
@@ -737,7 +778,11 @@ def test_state_refuses_what_is_no_store(data: Path, tmp_path: Path) -> None:
         assert "cannot be used as a store" in fails("state", *command, data, *rest)
     assert "must end in .parquet" in fails("state", "export", data, tmp_path / "x.csv")
     assert "x.parquet does not exist" in fails("state", "import", tmp_path / "x.parquet", tmp_path / "new.db")
-    assert os.listdir(tmp_path) == ["sales.csv"]
+    table = write(sales(), tmp_path / "table.parquet")
+    assert "is no export of a store" in fails("state", "import", table, tmp_path / "new.db")
+    table.write_text("nothing of the kind")
+    assert "cannot be read" in fails("state", "import", table, tmp_path / "new.db")
+    assert sorted(os.listdir(tmp_path)) == ["sales.csv", "table.parquet"]
 
 
 # serve

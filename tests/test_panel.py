@@ -189,14 +189,13 @@ def test_datetimes_of_any_unit(unit: Any) -> None:
         lambda t: t.strftime("%Y-%m-%d"),
         lambda t: t.isoformat(),
         lambda t: t.strftime("%Y/%m/%d 00:00"),
-        lambda t: t.strftime("%m/%d/%Y"),
+        lambda t: t.strftime("%Y%m%dT%H"),
+        lambda t: t.strftime("%Y-%m-%d %H:%M:%S.000000000"),
         lambda t: t.date(),
-        lambda t: f"{t:%d %B %Y}",
     ],
-    ids=["date", "isoformat", "slashes", "american", "date-objects", "words"],
+    ids=["date", "isoformat", "slashes", "basic", "fractions", "date-objects"],
 )
 def test_ds_may_be_text_or_dates(make: Make, write: Callable[[dt.datetime], Any]) -> None:
-    # Day 13 and after: in no order of day and month is there a doubt.
     ds = [write(day(n + 12)) for n in (11, 3, 0, 10, 1)]
     panel = read_panel(make(data(ds=ds)), DAILY)
     assert panel.ds.tolist() == micros(12, 13, 14, 15, 22, 23)
@@ -239,6 +238,16 @@ def test_integer_ds_of_polars() -> None:
         ),
         (["x", "y", "z", "v", "w"], "D", ColumnError, r"\(b, x\) in row 0.*2024-01-31"),
         ([f"{d}/01/2024" for d in range(13, 18)], "D", ColumnError, "pandas.to_datetime"),
+        ([f"0{d}/06/2024" for d in range(5, 10)], "D", ColumnError, r"\(b, 05/06/2024\) in row 0.*ISO"),
+        ([f"{d} June 2024" for d in range(5, 10)], "D", ColumnError, r"\(b, 5 June 2024\) in row 0.*ISO"),
+        (["2024-01-11", "now", *["2024-01-11"] * 3], "D", ColumnError, r"\(a, now\) in row 1\."),
+        (["today"] * 5, "D", ColumnError, r"\(b, today\) in row 0"),
+        (
+            [2**63 + n for n in range(5)],
+            1,
+            ValueRangeError,
+            r"ds of df is larger .*\(b, 9223372036854775808\) in row 0",
+        ),
         (["2024-01-11T00:00Z"] * 5, "D", ColumnError, "time zone UTC.*tz_localize"),
         (["2024-01-11T00:00+01:00", *["2024-01-11T00:00+02:00"] * 4], "D", ColumnError, "cannot be read as timestamps"),
         (
@@ -294,6 +303,20 @@ def test_ids_of_polars_categories() -> None:
 def test_ids_must_be_strings_or_integers(make: Make, ids: list[Any]) -> None:
     with pytest.raises(ColumnError, match="use strings or integers"):
         read_panel(make(data(unique_id=ids)), DAILY)
+
+
+@pytest.mark.parametrize("library", ["pandas", "nullable", "polars"])
+def test_ids_beyond_64_bits_with_a_sign_are_refused(library: str) -> None:
+    ids = [1, 2**63 - 1, 2**63, 1, 2**64 - 1]
+    columns = data(unique_id=np.array(ids, np.uint64))
+    frame: Any = pl.DataFrame(columns) if library == "polars" else pd.DataFrame(columns)
+    if library == "nullable":
+        frame = frame.astype({"unique_id": "UInt64"})
+    says = rf"unique_id of df is larger than {2**63 - 1} at \({2**63}, .*\) in row 2, .* in row 4\. Convert .* to text"
+    with pytest.raises(ValueRangeError, match=says):
+        read_panel(frame, DAILY)
+    small = frame[[0, 1, 3]] if library == "polars" else frame.iloc[[0, 1, 3]]
+    assert list(read_panel(small, DAILY).ids) == [1, 2**63 - 1]
 
 
 # What is wrong, and where.

@@ -108,6 +108,48 @@ def test_bools_are_categories_and_mix_with_numbers() -> None:
     assert rows.hist_cat.shape == (8, 1)
 
 
+@pytest.mark.parametrize("seen", [[True, False], ["True", "False"], ["true", "false"], ["TRUE", "FALSE"]])
+def test_bools_mean_the_same_in_every_spelling(seen: list[Any]) -> None:
+    schema, _ = learn(frame(4, flag=seen), futr_exog_list=["flag"])
+    for yes, no in (
+        (True, False), ("True", "False"), ("true", "false"), ("TRUE", "FALSE"), (" true", "false "), ("1", "0"),
+        ("1.0", "0.0"), (1, 0), (1.0, 0.0),
+    ):  # fmt: skip
+        for nothing in (None, NAN):
+            panel = read_panel(frame(3, flag=[yes, no, nothing]), Frequency("D"), ["flag"])
+            assert schema.encode(panel).futr_cat.squeeze(1).tolist() == [2, 1, 0] * 2, (yes, no, nothing)
+    typed = frame(3).assign(flag=pd.array([True, False, None] * 2, dtype="boolean"))
+    assert schema.encode(read_panel(typed, Frequency("D"), ["flag"])).futr_cat.squeeze(1).tolist() == [2, 1, 0] * 2
+
+
+def test_what_is_no_bool_is_refused_where_training_saw_bools() -> None:
+    schema, _ = learn(
+        frame(4, flag=[True, False]), {"open": Categories(np.array([0, 0]), ("True",))}, futr_exog_list=["flag"],
+        stat_exog_list=["open"],
+    )  # fmt: skip
+    for odd in ("yes", "2", 2, 0.5):
+        df = frame(3, flag=[odd, None])
+        with pytest.raises(ColumnError, match=r"'flag' was true or false .*\(a, 2020-01-01\).*Write true or false"):
+            schema.encode(read_panel(df, Frequency("D"), ["flag"]))
+    ids = pd.Index(["a", "b", "c"])
+    flags = Categories(np.array([0, 1, -1]), ("false", "true"))
+    assert schema.encode_static({"open": flags}, ids).categories.squeeze(1).tolist() == [0, 1, 0]
+    with pytest.raises(ColumnError, match=r"'open' was true or false in training and is 'no' now, at b, c\."):
+        schema.encode_static({"open": Categories(np.array([1, 0, 0]), ("no", "true"))}, ids)
+
+
+def test_text_that_is_not_only_true_and_false_is_taken_as_it_is() -> None:
+    for values in (("True", "true"), ("False", "True", "maybe"), ("0", "1")):
+        column = CategoryColumn("flag", values)
+        assert not column.boolean
+        assert column.encode(Categories(np.array([0, 1]), (values[0], "TRUE"))).tolist() == [1, 0]
+
+
+def test_series_called_true_are_series() -> None:
+    """The names of series are an input like any other category, and no bools."""
+    assert not CategoryColumn("unique_id", ("False", "True")).boolean
+
+
 def test_a_column_that_changes_its_type_is_refused() -> None:
     schema, _ = learn(frame(4, x=[1.0, 2.0], kind=["p"]), futr_exog_list=["x", "kind"])
     with pytest.raises(ColumnError, match="'x' was numeric in training and is not any more"):

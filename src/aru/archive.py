@@ -116,19 +116,20 @@ def write(path: str | Path, about: About, batches: Iterable[tuple[Sequence[Key],
 
 def import_(store: Store, path: str | Path) -> int:
     """Put the records of an export into a store, over those of the same series. Returns the number of series."""
-    with _opened(path) as file, store.writing() as change:
+    with _opened(path) as file:
         about = _description(file, path)
-        present = change.about()
-        if present is None:
-            change.describe(about)
-        else:
-            check_same(present, about, path)
-        total = 0
-        for batch in file.iter_batches(ROWS):
-            keys, blobs = batch.column("unique_id").to_pylist(), batch.column("record").to_pylist()
-            stack(blobs, about.size, keys)
-            change.put(keys, blobs)
-            total += len(keys)
+        with store.writing() as change:  # which creates a file where there is none: not for what is no export
+            present = change.about()
+            if present is None:
+                change.describe(about)
+            else:
+                check_same(present, about, path)
+            total = 0
+            for batch in file.iter_batches(ROWS):
+                keys, blobs = batch.column("unique_id").to_pylist(), batch.column("record").to_pylist()
+                stack(blobs, about.size, keys)
+                change.put(keys, blobs)
+                total += len(keys)
     return total
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -29,6 +28,7 @@ Bools = npt.NDArray[np.bool_]
 
 FEW = 256  # rows that are worth a look at each of their values
 _ISO = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?)?")
+LARGEST = 2**63 - 1  # integer
 EARLIEST, LATEST = np.datetime64("1678", "us"), np.datetime64("2262", "us")
 
 
@@ -238,7 +238,7 @@ def read_ids(frame: nw.DataFrame[Any], name: str) -> pd.Index[Any]:
         return pd.Index([str(v) for v in values], dtype=object)
     _refuse_null(frame, "unique_id", series.is_null().to_numpy(), name)
     if dtype.is_integer():
-        return pd.Index(series.to_numpy().astype(np.int64))
+        return pd.Index(_to_int64(frame, series, name, "Convert the column to text"))
     raise ColumnError(f"unique_id of {name} has type {dtype}: use strings or integers.")
 
 
@@ -256,7 +256,7 @@ def read_times(frame: nw.DataFrame[Any], freq: Frequency, name: str) -> tuple[Ti
             raise FrequencyError(
                 f"ds of {name} holds integers but freq={freq.freq!r}: use an integer freq or datetimes."
             )
-        return series.to_numpy().astype(np.int64), False
+        return _to_int64(frame, series, name, "Correct these rows"), False
     if isinstance(dtype, nw.Datetime) and dtype.time_zone is not None:
         raise ColumnError(
             f"ds of {name} carries the time zone {dtype.time_zone}: "
@@ -286,29 +286,27 @@ def _refuse_far(frame: nw.DataFrame[Any], times: Any, name: str) -> None:
 def _parse_times(frame: nw.DataFrame[Any], name: str) -> nw.Series[Any]:
     """Text, dates or integers in a column of mixed type. What can only be guessed at is refused."""
     values = pd.Series(_to_objects(frame.get_column("ds"))).infer_objects()
-    if values.dtype != np.int64:
+    if not pd.api.types.is_numeric_dtype(values):
+        given = values
         try:
-            values = pd.to_datetime(values, format="ISO8601")
-        except (ValueError, TypeError):
-            values = _parse_other_times(values, frame, name)
-    _refuse_null(frame, "ds", values.isna().to_numpy(), name)  # an empty string, "NaT"
+            values = iso_times(given)
+        except (ValueError, TypeError) as error:  # several time zones
+            raise ColumnError(f"ds of {name} cannot be read as timestamps: {error}") from error
+        null = values.isna().to_numpy()
+        if null.any():
+            bad = null & ~given.astype(str).isin(["", "NaT"]).to_numpy()
+            if bad.any():
+                raise ColumnError(
+                    f"ds of {name} cannot be read as timestamps: {_name_rows(frame, bad)}. Write ISO times such as "
+                    "2024-01-31 or 2024-01-31 18:00, or convert the column with pandas.to_datetime first."
+                )
+            _refuse_null(frame, "ds", null, name)
     return nw.from_native(values, series_only=True)
 
 
-def _parse_other_times(values: pd.Series[Any], frame: nw.DataFrame[Any], name: str) -> pd.Series[Any]:
-    with warnings.catch_warnings(record=True) as guesses:
-        warnings.simplefilter("always")
-        try:
-            parsed = pd.to_datetime(values, errors="coerce")
-        except (ValueError, TypeError) as error:  # several time zones
-            raise ColumnError(f"ds of {name} cannot be read as timestamps: {error}") from error
-    bad = parsed.isna().to_numpy()
-    if bad.any() or guesses:
-        raise ColumnError(
-            f"ds of {name} cannot be read as timestamps: {_name_rows(frame, bad if bad.any() else ~bad)}. "
-            "Write them like 2024-01-31 or 2024-01-31 18:00, or convert them with pandas.to_datetime first."
-        )
-    return parsed
+def iso_times(values: pd.Series[Any]) -> pd.Series[Any]:
+    """Text as times, NaT where it is not ISO 8601: 05/06 may be May or June. Words for the clock are no times."""
+    return pd.to_datetime(values.mask(values.isin(["now", "today"])), format="ISO8601", errors="coerce")
 
 
 def _refuse_null(frame: nw.DataFrame[Any], column: str, null: Bools, name: str) -> None:
@@ -334,6 +332,17 @@ def _to_float(series: nw.Series[Any]) -> Floats:
         return np.full(len(series), np.nan)
     numbers = series if series.dtype == nw.Float64 else series.cast(nw.Float64)
     return np.array(numbers.to_numpy(), dtype=np.float64)
+
+
+def _to_int64(frame: nw.DataFrame[Any], series: nw.Series[Any], name: str, remedy: str) -> Ints:
+    """A column of integers without missing ones; those that need another bit would turn negative."""
+    values = np.asarray(series.to_numpy())
+    wide = np.asarray(values > LARGEST, bool)
+    if wide.any():
+        raise ValueRangeError(
+            f"{series.name} of {name} is larger than {LARGEST} at {_name_rows(frame, wide)}. {remedy}."
+        )
+    return values.astype(np.int64)
 
 
 def _to_objects(series: nw.Series[Any]) -> npt.NDArray[np.object_]:

@@ -1,15 +1,16 @@
 """What training learned about the columns: ranges, vocabularies, calendar, lags, typical size of the target.
 
 A `Schema` turns any later panel into the same tensors, so training, backtest and streaming see one encoding.
-Code 0 of every categorical column means "unknown": a missing value, or one that training never saw. Numbers
-are rescaled to [0, 1] by training's range and followed by an indicator of missingness.
+Code 0 of every categorical column means "unknown": a missing value, or one that training never saw. Truth values
+mean the same in every spelling. Numbers are rescaled to [0, 1] by training's range and followed by an indicator of
+missingness.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ import torch
 from torch import Tensor
 
 from aru.columns import Categories, Column, Floats, Ints
-from aru.errors import ColumnError, ConfigError
+from aru.errors import ColumnError, ConfigError, listing
 from aru.frequency import CODES, Frequency, Times, calendar_codes
 from aru.panel import Panel
 from aru.settings import Settings
@@ -26,6 +27,7 @@ from aru.support import Support
 
 OUTSIDE = 1.0  # how far a number may leave its training range, in units of the range, before it is cut off
 MANY_ZEROS = 0.2  # share of zeros from which counts are modelled as counts
+TRUTHS = {"true": "true", "1": "true", "1.0": "true", "false": "false", "0": "false", "0.0": "false"}
 
 
 class Rows(NamedTuple):
@@ -70,6 +72,12 @@ class CategoryColumn:
     name: str
     values: tuple[str, ...]
 
+    @functools.cached_property
+    def boolean(self) -> bool:
+        """Whether training saw bools: the same value is True in a frame, true in one file and 1 in another."""
+        words = {value.casefold() for value in self.values}
+        return self.name != "unique_id" and 0 < len(words) == len(self.values) and words <= {"true", "false"}
+
     def encode(self, column: Categories) -> Ints:
         """Codes in training's vocabulary, 0 for anything else."""
         return np.array([*(self._known.get(value, 0) for value in column.values), 0])[column.codes]
@@ -80,7 +88,7 @@ class CategoryColumn:
 
     @functools.cached_property
     def _known(self) -> Mapping[str, int]:
-        return {value: i + 1 for i, value in enumerate(self.values)}
+        return {value.casefold() if self.boolean else value: i + 1 for i, value in enumerate(self.values)}
 
     @functools.cached_property
     def _table(self) -> Ints:
@@ -125,8 +133,8 @@ class Schema:
         """Encode the rows of a panel."""
         columns = panel.columns if columns is None else columns
         n = len(panel.ds)
-        futr, futr_cat = _encode_group(self.futr, columns, n)
-        hist, hist_cat = _encode_group(self.hist, columns, n)
+        futr, futr_cat = _encode_group(self.futr, columns, n, panel.show)
+        hist, hist_cat = _encode_group(self.hist, columns, n, panel.show)
         calendar = [c.encode_calendar(panel.ds) for c in self.calendar]
         if calendar:
             futr_cat = torch.cat([futr_cat, torch.from_numpy(np.stack(calendar, -1))], -1)
@@ -144,7 +152,7 @@ class Schema:
         """Encode static covariates, and the series' own identity where it is an input."""
         if any(c.name == "unique_id" for c in self.stat[1]):
             columns = {**columns, "unique_id": id_column(ids)}
-        return Static(*_encode_group(self.stat, columns, len(ids)))
+        return Static(*_encode_group(self.stat, columns, len(ids), lambda rows: listing(list(ids[rows]))))
 
     def no_static(self) -> Static:
         """The static covariates of no series at all."""
@@ -199,7 +207,10 @@ def choose_distribution(settings: Settings, counts: bool, zeros: float) -> str:
     return "negative-binomial" if counts and plain and zeros > MANY_ZEROS else "student-t"
 
 
-def _encode_group(group: Group, columns: Mapping[str, Column], n: int) -> tuple[Tensor, Tensor]:
+def _encode_group(
+    group: Group, columns: Mapping[str, Column], n: int, show: Callable[[Ints], str]
+) -> tuple[Tensor, Tensor]:
+    """`show` names rows."""
     numbers, categories = group
     values = np.zeros((n, 2 * len(numbers)), np.float32)
     for i, number in enumerate(numbers):
@@ -210,11 +221,29 @@ def _encode_group(group: Group, columns: Mapping[str, Column], n: int) -> tuple[
     codes = np.zeros((n, len(categories)), np.int64)
     for i, category in enumerate(categories):
         column = columns[category.name]
+        if category.boolean:
+            column = _read_truths(category.name, column, show)
         if isinstance(column, Categories):
             codes[:, i] = category.encode(column)
         elif not np.isnan(column).all():  # a column without any value may be of any type: all unknown
             raise ColumnError(f"Column {category.name!r} was categorical in training and is numeric now.")
     return torch.from_numpy(values), torch.from_numpy(codes)
+
+
+def _read_truths(name: str, column: Column, show: Callable[[Ints], str]) -> Categories:
+    """Bools as "true" and "false", whether they came as such, as text or as numbers."""
+    if not isinstance(column, Categories):
+        codes, numbers = pd.factorize(column)
+        column = Categories(codes, tuple(map(str, numbers.tolist())))
+    words = tuple(TRUTHS.get(value.strip().casefold(), "") for value in column.values)
+    odd = np.flatnonzero(np.array([*(not word for word in words), False])[column.codes])
+    if len(odd):
+        values = [repr(value) for value, word in zip(column.values, words, strict=True) if not word]
+        raise ColumnError(
+            f"Column {name!r} was true or false in training and is {listing(values)} now, at {show(odd)}. "
+            "Write true or false, and nothing where it is not known."
+        )
+    return Categories(column.codes, words)
 
 
 def id_column(ids: pd.Index[Any]) -> Categories:

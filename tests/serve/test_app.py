@@ -183,7 +183,6 @@ def test_bad_rows_are_refused(
         (b"", "text/csv", 400),
         (b"unique_id,ds,y\n", "text/csv", 422),
         (b"unique_id,ds\na,2024-01-21\n", "text/csv", 422),
-        (b"unique_id,ds,y\na,2024-01-21,x\n", "text/csv", 400),
         (b"unique_id,ds,y,y\na,2024-01-21,1,1\n", "text/csv", 422),
         (b"a,b\n1\n", "text/csv", 400),
         (b"\xff\xfe\xfd", "text/csv", 400),
@@ -203,6 +202,62 @@ def test_bad_bodies_are_refused(body: bytes, content: str, status: int, serve: S
         assert answer.status_code == status, answer.text
         assert answer.json()["error"]["message"]
     assert running.client.get("/healthz").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("unique_id,ds,y\na,2024-01-21,1\nb,2024-01-21,x\na,2024-01-22,NA\n", "'y' of observations must be a number; "
+         "it is not in row 1 ('x')"),
+        ("unique_id,ds,y\na,05/06/2024,1\n", "(a, 05/06/2024) in row 0. Write ISO times"),
+        ("unique_id,ds,y\na,now,1\n", "(a, now) in row 0. Write ISO times"),
+        (f"unique_id,ds,y\na,2024-01-21,1\n{'x' * 501},2024-01-21,1\n", "have 500 characters; it has more in row 1"),
+    ],
+    ids=["no number", "no ISO date", "the clock", "long id"],
+)  # fmt: skip
+def test_bad_rows_of_csv_are_refused_as_those_of_json(body: str, says: str, serve: Serve, trained: Forecaster) -> None:
+    running = serve(trained, monitor=False)
+    answer = running.client.post("/v1/observations", content=body, headers={"content-type": "text/csv"})
+    assert says in error_of(answer, 422, "ColumnError")["message"]
+    sent = [dict(zip(("unique_id", "ds", "y"), line.split(","), strict=True)) for line in body.splitlines()[1:]]
+    for row in sent:
+        row["y"] = {"1": 1, "NA": None}.get(row["y"], row["y"])
+    assert running.client.post("/v1/observations", json={"observations": sent}).status_code == 422
+    assert [s["observations"] for s in running.client.get("/v1/series").json()["series"]] == [TRAINED] * 2
+
+
+def test_static_covariates_that_contradict_each_other_are_refused_in_every_format(
+    serve: Serve, rich: Forecaster
+) -> None:
+    running = serve(rich, monitor=False)
+    new = both([20, 21], "no").merge(STATIC, on="unique_id")
+    bad = new.assign(kind=["x", "y", "y", "y"])
+    static = [{"unique_id": "n", "kind": "x"}, {"unique_id": "n", "kind": "y"}, {"unique_id": "o", "kind": "y"}]
+    observations = as_json(bad, "unique_id", "ds", "y", "promo", "temp")
+    answers = [running.client.post("/v1/observations", json={"observations": observations, "static": static})]
+    for content, body in (("text/csv", bad.to_csv(index=False)), (ARROW, arrow(bad))):
+        answers.append(running.client.post("/v1/observations", content=body, headers={"content-type": content}))
+    messages = {error_of(answer, 422, "DuplicateError")["message"] for answer in answers}
+    assert len(messages) == 1
+    assert "several rows for the series n" in messages.pop()
+    new.loc[[0, 1], "kind"] = None  # not known, twice
+    answer = running.client.post(
+        "/v1/observations", content=new.to_csv(index=False), headers={"content-type": "text/csv"}
+    )
+    assert answer.json()["new_series"] == ["n", "o"]
+
+
+def test_integers_beyond_64_bits_are_refused(serve: Serve) -> None:
+    frame = pd.DataFrame({"unique_id": np.repeat([3, 10], 12), "ds": [*range(0, 24, 2)] * 2, "y": np.arange(24.0)})
+    running = serve(Forecaster(**{**BASE, "freq": 2}).fit(frame), monitor=False)
+    for column in ("unique_id", "ds"):
+        row = pd.DataFrame({"unique_id": [3], "ds": [24], "y": [1.0]})
+        row[column] = np.array([2**63 + 7], np.uint64)
+        for content, body in (("text/csv", row.to_csv(index=False)), (ARROW, arrow(row))):
+            answer = running.client.post("/v1/observations", content=body, headers={"content-type": content})
+            message = error_of(answer, 422, "ColumnError")["message"]
+            assert f"{column} of observations must fit into 64 bits" in message
+            assert f"row 0 ({2**63 + 7}" in message.replace("'", "")
 
 
 def test_csv_and_arrow(serve: Serve, rich: Forecaster) -> None:
@@ -229,6 +284,33 @@ def test_csv_and_arrow(serve: Serve, rich: Forecaster) -> None:
     answer = by_arrow.client.post("/v1/forecasts", params=query, content=arrow(futr), headers=headers)
     assert answer.headers["content-type"] == ARROW
     assert_same_forecasts(pa.ipc.open_stream(answer.content).read_pandas(), wanted)
+
+
+def test_bools_are_the_same_in_every_format(serve: Serve) -> None:
+    def flagged(days: Any) -> pd.DataFrame:
+        return both(days).assign(promo=lambda df: df["promo"] == "yes")
+
+    model = Forecaster(**BASE, futr_exog_list=["promo"]).fit(flagged(range(TRAINED)))
+    running = serve(model, monitor=False)
+    futr = flagged(range(TRAINED, TRAINED + H))[["unique_id", "ds", "promo"]]
+    assert futr["promo"].nunique() == 2
+    futr["promo"] = futr["promo"].astype(object)
+    futr.loc[4, "promo"] = None
+    expected = Stream(model).predict(["a", "b"], futr)
+    assert expected["aru"].tolist() != Stream(model).predict(["a", "b"], futr.assign(promo=None))["aru"].tolist()
+    for yes, no in ((True, False), ("true", "false"), ("TRUE", "FALSE"), ("1", "0"), (1, 0), (1.0, 0.0)):
+        spelled = futr.assign(promo=futr["promo"].map({True: yes, False: no, None: None}).astype(object))
+        assert_same_forecasts(forecast(running, futr=as_json(spelled, "unique_id", "ds", "promo")), expected)
+        for content, body in (("text/csv", spelled.to_csv(index=False)), (ARROW, arrow(spelled))):
+            headers = {"content-type": content, "accept": "text/csv"}
+            answer = running.client.post("/v1/forecasts", content=body, headers=headers)
+            assert answer.status_code == 200, answer.text
+            assert_same_forecasts(pd.read_csv(io.BytesIO(answer.content), parse_dates=["ds"]), expected)
+    for odd in ("yes", 2):
+        answer = running.client.post(
+            "/v1/forecasts", json={"futr": as_json(futr.assign(promo=odd), "unique_id", "ds", "promo")}
+        )
+        assert "true or false" in error_of(answer, 422, "ColumnError")["message"]
 
 
 def test_arrow_types(serve: Serve, trained: Forecaster) -> None:

@@ -1,7 +1,8 @@
 """Tables in CSV and Parquet files.
 
 A CSV file says nothing about types. Ids stay text (007 is not 7) unless all of them are plain integers. Times
-are integers or ISO dates; anything else needs its format. Columns that training saw as categories stay text.
+are integers or ISO dates; anything else needs its format. Columns that training saw as categories stay text; where
+they were bools, the model knows all spellings of true and false.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 CSV, PARQUET = (".csv", ".csv.gz"), (".parquet",)
 _MISSING = ["", "NA", "N/A", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "None"]
 _SAVED = {"model.json", "weights.safetensors", "series.json", "states.safetensors"}
-_ZONE = r":\d\d(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)$"
+_ZONE = r":\d\d(?:\.\d+)? ?(?:Z|[+-]\d\d(?::?\d\d)?)$"
 _INTEGER = r"0|-?[1-9]\d{0,17}"
 
 
@@ -178,26 +179,31 @@ def _times(frame: pd.DataFrame, layout: Layout, path: Path) -> pd.Series[Any]:
     """Integers, or timestamps. Dates that could be read in two ways are refused, not guessed."""
     import pandas as pd
 
+    from aru.columns import iso_times
+
     column = frame["ds"]
     if column.dtype.kind == "M":
         if getattr(column.dtype, "tz", None) is not None:
             raise _zone_error(layout, path, column.iloc[0])
         return column
-    if column.dtype.kind in "iuf" and layout.date_format is None:
+    form = layout.date_format
+    if column.dtype.kind in "iuf" and form is None:
         return column
     text = column.astype(str).where(column.notna(), None)
     zoned = text.str.contains(_ZONE, na=False)
     if zoned.any():
         raise _zone_error(layout, path, text[zoned].iloc[0])
-    if layout.date_format is None and text.dropna().str.fullmatch(r"-?\d{1,18}").all():
+    if form is None and text.dropna().str.fullmatch(r"-?\d{1,18}").all():
         return pd.to_numeric(column)
     try:
-        parsed = pd.to_datetime(text, format=layout.date_format or "ISO8601", errors="coerce")
+        parsed = pd.to_datetime(text, format=form, errors="coerce") if form else iso_times(text)
     except ValueError as error:
-        raise ConfigError(f"--date-format {layout.date_format} is no format: {_first_line(error)}.") from error
+        if form is None:
+            raise ColumnError(f"{layout.ds} of {path} has several time zones: write times without them.") from error
+        raise ConfigError(f"--date-format {form} is no format: {_first_line(error)}.") from error
     bad = frame[parsed.isna() & column.notna()]
     if len(bad):
-        how = f"a date written as {layout.date_format}" if layout.date_format else "a date such as 2024-01-31"
+        how = f"a date written as {form}" if form else "a date such as 2024-01-31"
         cells = zip(bad["ds"], bad["unique_id"], strict=True)
         shown = listing([f"{time!r} (series {series})" for time, series in cells])
         raise ColumnError(

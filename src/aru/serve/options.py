@@ -8,6 +8,7 @@ import ipaddress
 from aru.errors import ConfigError
 
 MANY_LEVELS = 20  # prediction intervals that one request may ask for
+LONGEST = 500  # characters of an id or a time
 
 
 @dataclasses.dataclass(frozen=True)

@@ -116,4 +116,8 @@ def _require(columns: Columns, names: Sequence[str], table: str) -> Columns:
 
 
 def _both(one: Kinds, other: Kinds) -> Kinds:
-    return one._replace(numbers=one.numbers | other.numbers, categories=one.categories | other.categories)
+    return one._replace(
+        numbers=one.numbers | other.numbers,
+        categories=one.categories | other.categories,
+        bools=one.bools | other.bools,
+    )

@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, with_config
 from typing_extensions import NotRequired, TypedDict
 
-from aru.serve.options import MANY_LEVELS
+from aru.serve.options import LONGEST, MANY_LEVELS
 
-Text = Annotated[str, Field(strict=True, min_length=1, max_length=500)]
+Text = Annotated[str, Field(strict=True, min_length=1, max_length=LONGEST)]
 Whole = Annotated[int, Field(strict=True, ge=-(2**63), lt=2**63)]
 Number = Annotated[float, Field(strict=True)]
 Id = Text | Whole

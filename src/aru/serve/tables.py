@@ -15,16 +15,20 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 
+from aru.columns import LARGEST
 from aru.errors import ColumnError, InputError, ValueRangeError, listing
 from aru.frequency import to_index
 from aru.schema import Group, Schema
+from aru.serve.options import LONGEST
 from aru.settings import Settings
 
 JSON, CSV, ARROW = "application/json", "text/csv", "application/vnd.apache.arrow.stream"
 _MISSING = frozenset({"", "NA", "N/A", "NaN", "nan", "NULL", "null", "None"})
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
+_NUMBER = r"^[ \t]*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[ \t]*$|^[+-]?(?i:inf|infinity|nan)$"
 WIDE = 1000  # columns of a table at most
 DICTIONARY, RECORDS = 2, 3  # kinds of Arrow messages
 
@@ -46,6 +50,7 @@ class Kinds(NamedTuple):
     datetime: bool
     numbers: frozenset[str]
     categories: frozenset[str]
+    bools: frozenset[str]  # those of the categories that training saw as such
 
     @property
     def names(self) -> list[str]:
@@ -67,7 +72,8 @@ class Layouts(NamedTuple):
         def kinds(*groups: Group) -> Kinds:
             numbers = frozenset(c.name for group in groups for c in group[0])
             categories = frozenset(c.name for group in groups for c in group[1])
-            return Kinds(schema.integer_ids, schema.datetime, numbers, categories)
+            bools = frozenset(c.name for group in groups for c in group[1] if c.boolean)
+            return Kinds(schema.integer_ids, schema.datetime, numbers, categories, bools)
 
         static = (schema.stat[0], tuple(c for c in schema.stat[1] if c.name in settings.stat_exog_list))
         return cls(kinds(schema.futr, schema.hist), kinds(schema.futr), kinds(static))
@@ -91,25 +97,41 @@ def from_rows(rows: Sequence[Mapping[str, Any]], kinds: Kinds, fixed: Sequence[s
 
 def from_csv(body: bytes, kinds: Kinds, name: str, most: int) -> Columns:
     """A CSV body of `most` rows at most, with a header; columns that are not asked for are left out."""
-    options = pa.csv.ConvertOptions(
-        column_types={c: pa.string() for c in {"unique_id", "ds", *kinds.categories}}
-        | {c: pa.float64() for c in {"y", *kinds.numbers}},
-        null_values=sorted(_MISSING),
-        strings_can_be_null=False,  # a series may be called NA
-    )
     if body[: body.find(b"\n")].count(b",") > WIDE:
         raise BadBody(f"The table has more than {WIDE:,} columns.")
+    words, numbers = {"unique_id", "ds", *kinds.categories}, {"y", *kinds.numbers}
     try:
-        table = pa.csv.read_csv(io.BytesIO(body), convert_options=options)
-        columns = _from_table(table, kinds, name, most)
+        columns = _from_table(_read_csv(body, words, numbers), kinds, name, most)
     except InputError:
         raise
     except (pa.ArrowException, ValueError) as error:
+        _refuse_words(body, words, numbers, name)
         raise BadBody(f"The body cannot be read as CSV: {_first_line(error)}.") from error
     for category in kinds.categories & columns.keys():
         values = columns[category]
         values[_among(values, _MISSING)] = None
     return columns
+
+
+def _read_csv(body: bytes, words: Collection[str], numbers: Collection[str]) -> pa.Table:
+    options = pa.csv.ConvertOptions(
+        column_types={c: pa.string() for c in words} | {c: pa.float64() for c in numbers},
+        null_values=sorted(_MISSING),
+        strings_can_be_null=False,  # a series may be called NA
+    )
+    return pa.csv.read_csv(io.BytesIO(body), convert_options=options)
+
+
+def _refuse_words(body: bytes, words: Collection[str], numbers: Collection[str], name: str) -> None:
+    """Say which rows have a word in place of a number, if that is why a table cannot be read."""
+    try:
+        table = _read_csv(body, {*words, *numbers}, ())
+    except (pa.ArrowException, ValueError):
+        return
+    for heading, column in zip(table.column_names, table.columns, strict=True):
+        if heading in numbers:
+            fine = pc.or_(pc.match_substring_regex(column, _NUMBER), pc.is_in(column, pa.array(sorted(_MISSING))))
+            _refuse(~fine.to_numpy(), column.to_pylist(), f"{heading!r} of {name} must be a number; it is not")
 
 
 def from_arrow(body: bytes, kinds: Kinds, name: str, most: int) -> Columns:
@@ -158,10 +180,10 @@ def join(parts: Sequence[Columns]) -> Columns:
 
 
 def static_of(columns: Columns, kinds: Kinds) -> Columns:
-    """One row per series: static covariates that came along with other rows."""
-    ids = columns["unique_id"]
-    first = ~pd.Series(ids).duplicated().to_numpy()
-    return {name: columns[name][first] for name in ("unique_id", *kinds.names)}
+    """Static covariates that came along with other rows: one row per series, or several that contradict each other."""
+    static = {name: columns[name] for name in ("unique_id", *kinds.names)}
+    first = ~pd.DataFrame(static).duplicated().to_numpy()
+    return {name: values[first] for name, values in static.items()}
 
 
 def only(columns: Columns, ids: Iterable[Any]) -> Columns:
@@ -218,7 +240,7 @@ def _column(heading: str, values: Any, kinds: Kinds, name: str) -> Any:
         return _keys(values, not kinds.datetime, heading, name)
     if heading == "y" or heading in kinds.numbers:
         return _floats(values, f"{heading!r} of {name}")
-    return _words(values, f"{heading!r} of {name}")
+    return _words(values, heading in kinds.bools, f"{heading!r} of {name}")
 
 
 def _keys(values: Any, integer: bool, heading: str, name: str) -> Any:
@@ -234,20 +256,18 @@ def _keys(values: Any, integer: bool, heading: str, name: str) -> Any:
             odd = np.array([type(v) is not (int if integer else str) for v in values])
             kind = "an integer" if integer else "a string"
             _refuse(odd, have, f"{heading} of {name} must be {kind}, as in training; it is not")
-        if not integer and not all(values):
+        if not integer:
             _refuse(values == "", have, f"{heading} of {name} is missing")
-        values = _as_int64(values, heading, name) if integer else values
+            odd = np.fromiter(map(len, values), np.int64, len(values)) > LONGEST
+            _refuse(odd, have, f"{heading} of {name} may have {LONGEST} characters; it has more")
     elif (values.dtype.kind in "iu") != integer:
         kind = "integers" if integer else "strings"
         raise ColumnError(f"{heading} of {name} has type {values.dtype}, but training had {kind}: convert the column.")
-    return values.astype(np.int64) if integer else values
-
-
-def _as_int64(values: Any, heading: str, name: str) -> Any:
-    try:
-        return values.astype(np.int64)
-    except OverflowError:
-        raise ValueRangeError(f"{heading} of {name} has integers of more than 64 bits.") from None
+    if not integer:
+        return values
+    odd = np.asarray((values > LARGEST) | (values < -LARGEST - 1), bool)
+    _refuse(odd, have, f"{heading} of {name} must fit into 64 bits with a sign, as in training; it does not")
+    return values.astype(np.int64)
 
 
 def _floats(values: Any, what: str) -> Any:
@@ -261,15 +281,17 @@ def _floats(values: Any, what: str) -> Any:
         raise ValueRangeError(f"{what} has numbers too large for a float.") from None
 
 
-def _words(values: Any, what: str) -> Any:
-    """Categories: strings and bools as strings, None where missing."""
+def _words(values: Any, boolean: bool, what: str) -> Any:
+    """Categories: strings and bools as strings, and numbers where they stand for bools; None where missing."""
     if values.dtype != object:
-        if np.isnan(values.astype(float)).all():
-            return np.full(len(values), None, object)
-        raise ColumnError(f"{what} was a category in training and is numeric now: send strings.")
-    odd = np.array([not (v is None or type(v) in (str, bool)) for v in values], bool)
+        missing = np.isnan(values.astype(float))
+        if not (boolean or missing.all()):
+            raise ColumnError(f"{what} was a category in training and is numeric now: send strings.")
+        values = np.where(missing, None, values.astype(object))
+    allowed = (str, bool, int, float) if boolean else (str, bool)
+    odd = np.array([not (v is None or type(v) in allowed) for v in values], bool)
     _refuse(odd, values, f"{what} was a category in training: send a string; it is none")
-    return np.array([*(None if v is None else str(v) for v in values), None], object)[:-1]
+    return np.array([*(None if v is None or v != v else str(v) for v in values), None], object)[:-1]
 
 
 def _refuse(odd: Any, values: Any, what: str) -> None:
@@ -279,7 +301,7 @@ def _refuse(odd: Any, values: Any, what: str) -> None:
 
 
 def _short(value: object) -> str:
-    text = repr(value)
+    text = repr(value.item() if isinstance(value, np.generic) else value)
     return text if len(text) < 40 else f"{text[:37]}..."
 
 

@@ -1,0 +1,7 @@
+"""`python -m aru`: the command line."""
+
+from __future__ import annotations
+
+from aru.cli import main
+
+main()
