@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from aru import Forecaster, history
-from aru.errors import ColumnError, InputError
+from aru.errors import AruWarning, ColumnError, InputError
 from aru.panel import Panel
 from tests.shops import BASE, COVARIATES, TRAINED, both
 
@@ -75,6 +75,19 @@ def test_several_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pd.testing.assert_frame_equal(
         f.predict(plan).sort_values(["unique_id", "ds"], ignore_index=True), replay.predict(plan), rtol=1e-5
     )
+
+
+def test_checkpoints_of_several_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They belong to the rows and to how these lie in parts."""
+    df = both(range(TRAINED), IDS)
+    folder = write(df, tmp_path / "data")
+    monkeypatch.setattr(history, "ROWS", 2 * TRAINED)
+    settings = {**BASE, "max_steps": 2, "batch_size": 2}
+    first = Forecaster(**settings).fit(folder, checkpoint_dir=tmp_path / "kept")
+    again = Forecaster(**settings).fit(folder, checkpoint_dir=tmp_path / "kept")  # warnings are errors
+    pd.testing.assert_frame_equal(first.predict(), again.predict(), check_exact=True)
+    with pytest.warns(AruWarning, match="other training data"):
+        Forecaster(**settings).fit(df, checkpoint_dir=tmp_path / "kept")
 
 
 def test_folders_that_cannot_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -187,10 +187,11 @@ class Forecaster:
 
         `df` may be a folder of Parquet files that are partitioned by series: its rows are then read as they are needed.
         The last `val_size` rows of each series are kept out of the loss and watched as validation. With
-        `checkpoint_dir` training saves its progress there and resumes from what it finds.
+        `checkpoint_dir` training saves its progress there and resumes from it, for the same settings and data.
+        Other data begin anew, with a warning; other settings are refused.
         """
         from aru.history import History, ParquetParts
-        from aru.training import train
+        from aru.training import Checkpoints, train
 
         settings = self.settings
         _check_whole("val_size", val_size, 0)
@@ -198,7 +199,8 @@ class Forecaster:
         history = History(frames, self._read, static_df, settings, val_size)
         schema = history.learn(self._freq)
         self._check_enough(max(int(lengths.max()) for lengths in history.part_lengths), val_size)
-        run = train(history, settings, schema, None if checkpoint_dir is None else Path(checkpoint_dir))
+        kept = None if checkpoint_dir is None else Checkpoints(Path(checkpoint_dir), history.fingerprint)
+        run = train(history, settings, schema, kept)
         engine = Engine(run.settings, schema, run.models, choose_device(settings.accelerator))
         states = [engine.advance(engine.empty(part.static), part.rows) for part in history.parts()]
         # Only now: a training that broke off leaves what was there before.

@@ -5,11 +5,13 @@ Of several parts one is in memory at a time. What stays is small: ids and length
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,7 +19,7 @@ import torch
 from torch import Tensor
 
 from aru.batches import TrainingData
-from aru.columns import read_static
+from aru.columns import Categories, Column, read_static
 from aru.engine import Ragged
 from aru.errors import InputError, listing
 from aru.frequency import Frequency, Times
@@ -83,13 +85,16 @@ class History:
     def learn(self, freq: Frequency) -> Schema:
         """One pass over all parts."""
         learner = Learner(self._settings, freq)
+        digest = _Digest(self.val_size)
         ids, until = [], []
         self.part_lengths: list[Tensor] = []
         for part in range(len(self._frames)):
             panel = self._panel(part)
             end = panel.starts + panel.lengths
             train = np.arange(len(panel.ds)) < np.repeat(end - self.val_size, panel.lengths)
-            learner.add(panel, read_static(self._static_df, panel.ids, self._settings.stat_exog_list), train)
+            static = read_static(self._static_df, panel.ids, self._settings.stat_exog_list)
+            learner.add(panel, static, train)
+            digest.add(panel, static)
             ids.append(panel.ids)
             until.append(panel.ds[(end - 1 - self.val_size).clip(min=panel.starts)])
             self.part_lengths.append(torch.from_numpy(panel.lengths))
@@ -102,6 +107,7 @@ class History:
                 f"Rows of the series {listing(list(twice))} lie in several parts: partition the files by series."
             )
         self.schema = learner.schema()
+        self.fingerprint = digest.text()
         return self.schema
 
     def part(self, index: int) -> TrainingData:
@@ -126,6 +132,33 @@ class History:
             lengths=torch.from_numpy(panel.lengths),
             val_size=self.val_size,
         )
+
+
+class _Digest:
+    """A hash of all rows in their parts: the same for the same data, whatever the order of a frame's rows."""
+
+    def __init__(self, val_size: int) -> None:
+        self._hash = hashlib.sha256(str(val_size).encode())
+
+    def add(self, panel: Panel, static: Mapping[str, Column]) -> None:
+        """Take in a part."""
+        self._add(pd.util.hash_array(panel.ids.to_numpy()))
+        for array in (panel.lengths, panel.ds, panel.y, panel.skipped):
+            self._add(array)
+        for columns in (panel.columns, static):
+            for name, column in columns.items():
+                self._hash.update(name.encode())
+                if isinstance(column, Categories):
+                    self._add(pd.util.hash_array(np.array(column.values, dtype=object)))
+                self._add(column.codes if isinstance(column, Categories) else column)
+
+    def _add(self, array: npt.NDArray[Any]) -> None:
+        self._hash.update(str((array.dtype, array.shape)).encode())
+        self._hash.update(np.ascontiguousarray(array).view(np.uint8).data)
+
+    def text(self) -> str:
+        """The hash of what there was."""
+        return self._hash.hexdigest()
 
 
 T = TypeVar("T")
