@@ -195,7 +195,8 @@ class Forecaster:
 
         settings = self.settings
         _check_whole("val_size", val_size, 0)
-        frames = ParquetParts(df) if isinstance(df, (str, Path)) else [df]
+        needed = ["unique_id", "ds", "y", *self._columns]
+        frames = ParquetParts(df, needed) if isinstance(df, (str, Path)) else [df]
         history = History(frames, self._read, static_df, settings, val_size)
         schema = history.learn(self._freq)
         self._check_enough(max(int(lengths.max()) for lengths in history.part_lengths), val_size)

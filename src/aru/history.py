@@ -5,6 +5,7 @@ Of several parts one is in memory at a time. What stays is small: ids and length
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,9 +20,9 @@ import torch
 from torch import Tensor
 
 from aru.batches import TrainingData
-from aru.columns import Categories, Column, read_static
+from aru.columns import Categories, Column, as_frame, read_static, require_columns
 from aru.engine import Ragged
-from aru.errors import InputError, listing
+from aru.errors import ColumnError, InputError, listing
 from aru.frequency import Frequency, Times
 from aru.learning import Learner
 from aru.panel import Panel
@@ -32,9 +33,13 @@ ROWS = 2**21  # of a part, if its smallest pieces allow
 
 
 class ParquetParts(Sequence[Any]):
-    """The Parquet files of a folder as frames: each subfolder a piece, or else each file, several pieces a part."""
+    """The Parquet files of a folder as frames: each subfolder a piece, or else each file, several pieces a part.
 
-    def __init__(self, folder: str | Path) -> None:
+    Of each file the rows have these columns alone, whatever their order; types that differ between files are widened.
+    """
+
+    def __init__(self, folder: str | Path, columns: Sequence[str]) -> None:
+        self._columns = list(columns)
         pieces: dict[Path, list[Path]] = {}
         for file in sorted(Path(folder).rglob("*.parquet")):
             pieces.setdefault(file if file.parent == Path(folder) else file.parent, []).append(file)
@@ -53,15 +58,61 @@ class ParquetParts(Sequence[Any]):
         return len(self._parts)
 
     def __getitem__(self, index: Any) -> Any:
-        # Columns that folders are named after are no part of the rows.
-        return pa.concat_tables([pq.ParquetFile(file).read() for file in self._parts[index]]).to_pandas()
+        # Columns that folders are named after are no part of the rows, nor is the index of a frame.
+        tables = {file: _read(file, self._columns) for file in self._parts[index]}
+        for column in self._columns:
+            _widen(tables, column)
+        return pa.concat_tables(tables.values()).to_pandas()
+
+
+@contextlib.contextmanager
+def _reading(file: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, pa.ArrowException) as error:
+        raise InputError(f"{file} cannot be read ({error}). Give a folder of Parquet files.") from error
 
 
 def _metadata(file: Path) -> pq.FileMetaData:
-    try:
+    with _reading(file):
         return pq.read_metadata(file)
-    except (OSError, pa.ArrowException) as error:
-        raise InputError(f"{file} cannot be read ({error}). Give a folder of Parquet files.") from error
+
+
+def _read(file: Path, columns: list[str]) -> pa.Table:
+    with _reading(file), pq.ParquetFile(file) as opened:
+        require_columns(as_frame(opened.schema_arrow.empty_table(), str(file)), columns, str(file))
+        return opened.read(columns).select(columns).replace_schema_metadata()
+
+
+def _widen(tables: dict[Path, pa.Table], column: str) -> None:
+    """Give a column the same type in all tables: the narrowest one that has room for the values of each."""
+    if len({table.field(column).type for table in tables.values()}) == 1:
+        return
+    wide: pa.Schema | None = None
+    for file, table in tables.items():
+        if pa.types.is_dictionary(table.field(column).type):  # of text, which it may be in other files
+            table = _cast(file, table, column, table.field(column).type.value_type)
+            tables[file] = table
+        own = pa.schema([table.field(column)])
+        try:
+            wide = own if wide is None else pa.unify_schemas([wide, own], promote_options="permissive")
+        except pa.ArrowException as error:
+            raise ColumnError(
+                f"Column {column!r} is {own.types[0]} in {file}, and {wide.types[0]} in the files before it. Write it "
+                "as the same type into all files."
+            ) from error
+    for file, table in tables.items():
+        tables[file] = _cast(file, table, column, wide.types[0])
+
+
+def _cast(file: Path, table: pa.Table, column: str, kind: Any) -> pa.Table:
+    try:
+        return table.set_column(table.column_names.index(column), column, table[column].cast(kind))
+    except pa.ArrowException as error:
+        raise ColumnError(
+            f"Column {column!r} of {file} does not fit into {kind}, as other files need it ({error}). Write it as the "
+            "same type into all files."
+        ) from error
 
 
 class Whole(NamedTuple):
