@@ -278,6 +278,13 @@ def test_training_repeats_bit_for_bit(model: str) -> None:
     assert not same(first, weights(fit(frame(), random_seed=1, **options)))
 
 
+def test_seeds_of_any_size() -> None:
+    options: dict[str, Any] = {"max_steps": 1, "model": "baseline"}
+    huge = [weights(fit(frame(), random_seed=2**62 + i, **options)) for i in (0, 0, 1)]
+    assert same(huge[0], huge[1])
+    assert not same(huge[0], huge[2])
+
+
 def test_the_order_of_rows_does_not_matter() -> None:
     shuffled = frame().sample(frac=1, random_state=1)
     assert same(weights(fit(frame())), weights(fit(shuffled)))

@@ -88,14 +88,14 @@ def _widen(tables: dict[Path, pa.Table], column: str) -> None:
     """Give a column the same type in all tables: the narrowest one that has room for the values of each."""
     if len({table.field(column).type for table in tables.values()}) == 1:
         return
-    wide: pa.Schema | None = None
+    wide = pa.schema([pa.field(column, pa.null())])
     for file, table in tables.items():
         if pa.types.is_dictionary(table.field(column).type):  # of text, which it may be in other files
             table = _cast(file, table, column, table.field(column).type.value_type)
             tables[file] = table
         own = pa.schema([table.field(column)])
         try:
-            wide = own if wide is None else pa.unify_schemas([wide, own], promote_options="permissive")
+            wide = pa.unify_schemas([wide, own], promote_options="permissive")
         except pa.ArrowException as error:
             raise ColumnError(
                 f"Column {column!r} is {own.types[0]} in {file}, and {wide.types[0]} in the files before it. Write it "

@@ -353,7 +353,7 @@ def train(source: Source, settings: Settings, schema: Schema, checkpoints: Check
 
 
 def _train_one(source: Source, settings: Settings, schema: Schema, member: int, checkpoints: Checkpoints | None) -> Run:
-    seed = settings.random_seed * 1000 + member
+    seed = (settings.random_seed * 1000 + member) % 2**63  # as large as generators take
     origin = None if checkpoints is None else Origin.of(settings, schema, checkpoints.data)
     resume = None if checkpoints is None or origin is None else _resume_point(checkpoints.folder, origin)
     with _seeded(seed), _quiet():
