@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import jaxtyping
 import pytest
 import torch
 from hypothesis import settings
@@ -34,6 +35,12 @@ def kills(request: pytest.FixtureRequest) -> int:
 def _seed() -> None:
     """Start every test from the same seed, whatever ran before it."""
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def as_users_run_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody checks annotations outside of tests."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
 @pytest.fixture(scope="session")

@@ -365,6 +365,23 @@ def test_a_frequency_that_cannot_be_read_off_is_asked_for() -> None:
         Adapter(H).backtest(frozen().drop(columns="cutoff"), truth())
 
 
+def test_the_frequency_is_read_off_rows_in_any_order() -> None:
+    days = pd.DataFrame({"unique_id": "a", "ds": pd.date_range("2024-01-01", periods=200), "y": 1.0})
+    for seed in range(3):
+        adapter = Adapter(H)
+        assert adapter.update(days.sample(frac=1, random_state=seed)).gaps_filled == 0
+        assert adapter.update(days.tail(1).assign(ds=pd.Timestamp("2024-07-19"))).gaps_filled == 0
+
+
+def test_a_week_without_its_end_is_one_of_business_days() -> None:
+    week = pd.DataFrame({"unique_id": "a", "ds": pd.date_range("2024-01-01", periods=5), "y": 1.0})
+    adapter = Adapter(H)
+    adapter.update(week)
+    assert adapter.update(week.assign(ds=week["ds"] + pd.Timedelta(days=7))).gaps_filled == 0
+    with pytest.raises(FrequencyError, match="'B'"):
+        adapter.update(week.head(1).assign(ds=pd.Timestamp("2024-01-13")))
+
+
 def test_rows_may_be_consecutive_whatever_their_dates() -> None:
     """Open days: without a frequency forecasts and truth are matched by their order."""
     actuals, forecasts = truth(), frozen()

@@ -355,6 +355,15 @@ def test_backtest_notes_what_flatters_the_model(model: Path, data: Path) -> None
     assert "leave out --no-adapt" in fails("backtest", model, data, "--no-adapt", "--compare")
 
 
+def test_backtest_notes_series_that_are_too_short(model: Path, tmp_path: Path) -> None:
+    late = sales(37, 40)
+    df = pd.concat([sales(0, 40), late[late["unique_id"] == late["unique_id"].iloc[0]].assign(unique_id="new")])
+    result = aru("backtest", model, write(df, tmp_path / "sales.parquet"), "--compare")
+    assert result.code == 0, result
+    assert result.err.startswith("Note: 1 of 4 series are too short for 4 windows: new. They count with")
+    assert result.err.count("\n") == 1
+
+
 # demo, models, version, help
 
 

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import jaxtyping
 import numpy as np
 import pandas as pd
 import polars
@@ -96,12 +95,6 @@ def plain(trained: Forecaster) -> Forecaster:
 @pytest.fixture
 def rich(trained_with_covariates: Forecaster) -> Forecaster:
     return copy.copy(trained_with_covariates)
-
-
-@pytest.fixture
-def as_users_run_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody checks annotations outside of tests."""
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
 def change(at: int, **values: Any) -> Callable[[], pd.DataFrame]:
@@ -314,7 +307,8 @@ def test_unknown_series_are_named(plain: Forecaster) -> None:
     numbers = Forecaster(**BASE).fit(frame((4, 9)))
     with pytest.raises(InputError, match=r"not known: 5, 4\."):
         numbers.predict(ids=[9, 5, "4"])
-    assert numbers.predict(ids=[9])["unique_id"].tolist() == [9] * H
+    for ids in ([9], 9, np.array([9]), iter([9])):
+        assert numbers.predict(ids=ids)["unique_id"].tolist() == [9] * H
 
 
 @pytest.mark.usefixtures("as_users_run_it")
@@ -329,6 +323,15 @@ def test_arguments_are_checked(plain: Forecaster) -> None:
     for level in ([0], [100], [-5], ["90"], [True], [float("nan")]):
         with pytest.raises(ConfigError, match="level must hold percentages between 0 and 100"):
             plain.predict(level=level)
+    for level in ([99.99999, 99.999999], [99.9999999], [80.00000001, 80]):
+        with pytest.raises(ConfigError, match=r"level .* would be named (100|80), as another one is"):
+            plain.predict(level=level)
+    assert list(plain.predict(level=[99.999, 80, 80.0]))[-4:] == [
+        "aru-lo-99.999",
+        "aru-hi-99.999",
+        "aru-lo-80",
+        "aru-hi-80",
+    ]
     with pytest.raises(ConfigError, match="late='drop' is not known: choose 'raise', 'skip' or 'correct'"):
         plain.update(NEW, late="drop")  # type: ignore[arg-type]
 
@@ -448,6 +451,24 @@ def test_cutoffs_count_back_from_the_end_of_each_series(plain: Forecaster) -> No
     np.testing.assert_array_equal(merged["y_x"], merged["y_y"])
     lead = (rolled["ds"] - rolled["cutoff"]).dt.days
     assert lead.tolist() == [1, 2, 3] * len(counts)
+
+
+def test_cross_validation_names_series_that_are_too_short(plain: Forecaster) -> None:
+    begins = "2024-03-01"
+    df = pd.concat([DF, frame(("some",), 2 * H, begins), frame(("none",), H, begins), frame(("all",), 3 * H, begins)])
+    with pytest.warns(
+        AruWarning,
+        match=r"2 of 5 series are too short for 2 windows: none, some\. They count .*, 1 of them with none\.",
+    ):
+        rolled = plain.cross_validation(df, n_windows=2)
+    assert rolled.groupby("unique_id")["cutoff"].nunique().to_dict() == {"a": 2, "all": 2, "b": 2, "some": 1}
+
+
+@pytest.mark.usefixtures("as_users_run_it")
+def test_whole_numbers_may_be_those_of_numpy(plain: Forecaster) -> None:
+    expected = plain.cross_validation(DF, n_windows=2, step_size=2)
+    found = plain.cross_validation(DF, n_windows=np.int64(2), step_size=np.int32(2))
+    pd.testing.assert_frame_equal(found, expected)
 
 
 def test_utilsforecast_scores_our_frames(plain: Forecaster) -> None:

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from aru import Forecaster, history
-from aru.errors import ColumnError, InputError
+from aru.errors import AruWarning, ColumnError, InputError
 from aru.panel import Panel
 from tests.shops import BASE, COVARIATES, TRAINED, both
 
@@ -75,6 +75,86 @@ def test_several_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pd.testing.assert_frame_equal(
         f.predict(plan).sort_values(["unique_id", "ds"], ignore_index=True), replay.predict(plan), rtol=1e-5
     )
+
+
+def test_checkpoints_of_several_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They belong to the rows and to how these lie in parts."""
+    df = both(range(TRAINED), IDS)
+    folder = write(df, tmp_path / "data")
+    monkeypatch.setattr(history, "ROWS", 2 * TRAINED)
+    settings = {**BASE, "max_steps": 2, "batch_size": 2}
+    first = Forecaster(**settings).fit(folder, checkpoint_dir=tmp_path / "kept")
+    again = Forecaster(**settings).fit(folder, checkpoint_dir=tmp_path / "kept")  # warnings are errors
+    pd.testing.assert_frame_equal(first.predict(), again.predict(), check_exact=True)
+    with pytest.warns(AruWarning, match="other training data"):
+        Forecaster(**settings).fit(df, checkpoint_dir=tmp_path / "kept")
+
+
+def halves(df: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    first = df["unique_id"] < "e"
+    return df[first], df[~first]
+
+
+WHOLE = both(range(TRAINED), IDS).assign(y=lambda df: df["y"].round())
+
+
+@pytest.mark.parametrize("other_first", [False, True])
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param(lambda df: df.astype({"y": "int64"}), id="integers"),
+        pytest.param(lambda df: df.astype({"y": "int32"}), id="small integers"),
+        pytest.param(lambda df: df.astype({"y": "float32"}), id="single precision"),
+        pytest.param(lambda df: df[df.columns[::-1]], id="another order of columns"),
+        pytest.param(lambda df: df.astype({"ds": "datetime64[ms]"}), id="another unit of time"),
+        pytest.param(lambda df: df.assign(note="x"), id="a further column"),
+        pytest.param(lambda df: df.astype({"unique_id": "category"}), id="names as categories"),
+        pytest.param(lambda df: df.set_index("unique_id"), id="names as index"),
+        pytest.param(lambda df: df.set_index(np.arange(len(df)) + 5), id="an index of its own"),
+    ],
+)
+def test_files_may_differ_in_what_does_not_matter(tmp_path: Path, other: Any, other_first: bool) -> None:
+    parts = [half.astype({"ds": "datetime64[us]"}) for half in halves(WHOLE)]
+    at = 0 if other_first else 1
+    parts[at] = other(parts[at])
+    for i, part in enumerate(parts):
+        part.to_parquet(tmp_path / f"{i}.parquet")
+    (found,) = history.ParquetParts(tmp_path, ["unique_id", "ds", "y"])
+    assert list(found) == ["unique_id", "ds", "y"]
+    pd.testing.assert_frame_equal(
+        found.astype({"ds": "datetime64[ns]", "unique_id": object, "y": float}),
+        WHOLE[list(found)].astype({"ds": "datetime64[ns]", "unique_id": object}).reset_index(drop=True),
+    )
+
+
+def test_a_folder_of_files_that_differ_is_trained_on(tmp_path: Path) -> None:
+    one, other = halves(WHOLE)
+    one.astype({"y": "int64"}).to_parquet(tmp_path / "0.parquet")
+    other[["y", "ds", "unique_id"]].assign(note="x").to_parquet(tmp_path / "1.parquet")
+    settings = {**BASE, "max_steps": 2}
+    pd.testing.assert_frame_equal(
+        Forecaster(**settings).fit(tmp_path).predict(), Forecaster(**settings).fit(WHOLE).predict(), check_dtype=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("other", "says"),
+    [
+        (lambda df: df.drop(columns="y"), r"1\.parquet has no column 'y'; it has unique_id, ds"),
+        (
+            lambda df: df.assign(unique_id=1),
+            r"'unique_id' is int64 in .*1\.parquet, and (large_)?string in the files bef",
+        ),
+        (lambda df: df.assign(ds=df["ds"].astype(str)), r"'ds' is (large_)?string in .*1\.parquet, and timestamp"),
+        (lambda df: df.assign(y=2**60 + 1), r"'y' of .*1\.parquet does not fit into double"),
+        (lambda df: df.assign(ds=df["ds"].dt.tz_localize("UTC")), r"'ds' is timestamp\[.*UTC\] in .*1\.parquet"),
+    ],
+)
+def test_files_that_do_not_fit_together_are_named(tmp_path: Path, other: Any, says: str) -> None:
+    for i, part in enumerate(halves(WHOLE)):
+        (other(part) if i else part).to_parquet(tmp_path / f"{i}.parquet")
+    with pytest.raises(ColumnError, match=says):
+        Forecaster(**BASE).fit(tmp_path)
 
 
 def test_folders_that_cannot_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -371,9 +371,14 @@ def test_a_store_keeps_what_it_was_created_with(trained: Forecaster, tmp_path: P
         assert stream.correctable == 4
     with pytest.raises(StorageError, match=r"has correctable=4, here it is 2: it is fixed"):
         Stream(trained, tmp_path / "state.db", correctable=2)
-    for wrong in (-1, True):
-        with pytest.raises(ConfigError, match="correctable must be a whole number"):
-            Stream(trained, correctable=wrong)
+
+
+@pytest.mark.usefixtures("as_users_run_it")
+def test_correctable_is_a_whole_number(trained: Forecaster) -> None:
+    for value in ("3", 1.5, -1, True):
+        with pytest.raises(ConfigError, match=f"correctable must be a whole number of at least 0, got {value!r}"):
+            Stream(trained, correctable=value)  # type: ignore[arg-type]
+    assert Stream(trained, correctable=np.int64(3)).correctable == 3
 
 
 def test_damaged_records_are_named(trained: Forecaster) -> None:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from aru import PAPER, Forecaster
 from aru.batches import Batch, Batches, Some, TrainingData
-from aru.errors import AruWarning, ConfigError, NumericalError
+from aru.errors import AruWarning, ConfigError, NumericalError, StorageError
 from aru.frequency import Frequency
 from aru.learning import learn_schema
 from aru.models import build
@@ -276,6 +276,13 @@ def test_training_repeats_bit_for_bit(model: str) -> None:
     torch.rand(7)  # whatever the caller drew in between
     assert same(first, weights(fit(frame(), **options)))
     assert not same(first, weights(fit(frame(), random_seed=1, **options)))
+
+
+def test_seeds_of_any_size() -> None:
+    options: dict[str, Any] = {"max_steps": 1, "model": "baseline"}
+    huge = [weights(fit(frame(), random_seed=2**62 + i, **options)) for i in (0, 0, 1)]
+    assert same(huge[0], huge[1])
+    assert not same(huge[0], huge[2])
 
 
 def test_the_order_of_rows_does_not_matter() -> None:
@@ -545,6 +552,69 @@ def test_checkpoints_of_other_settings_are_refused(tmp_path: Path) -> None:
     fit(frame(), checkpoint_dir=tmp_path)
     with pytest.raises(ConfigError, match="checkpoint_dir"):
         fit(frame(), checkpoint_dir=tmp_path, size="small")
+
+
+def changed(df: pd.DataFrame, column: str, value: Any) -> pd.DataFrame:
+    df = df.copy()
+    df.loc[7, column] = value
+    return df
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param(lambda df: changed(df, "y", 99.0), id="a value"),
+        pytest.param(lambda df: changed(df, "y", np.nan), id="a missing value"),
+        pytest.param(lambda df: changed(df, "price", 1.5), id="a covariate"),
+        pytest.param(lambda df: df.assign(ds=df["ds"] + 1), id="times"),
+        pytest.param(lambda df: df.replace({"unique_id": {"c": "d"}}), id="a name"),
+        pytest.param(lambda df: df[:-1], id="a row less"),
+        pytest.param(lambda df: df.assign(price=(df["price"] > 1.5).astype(str)), id="another schema"),
+    ],
+)
+def test_other_data_are_trained_on_from_the_beginning(tmp_path: Path, other: Any) -> None:
+    options: dict[str, Any] = {"max_steps": 2, "model": "baseline"}
+    fit(frame(), checkpoint_dir=tmp_path, **options)
+    with pytest.warns(AruWarning, match="checkpoint of other training data: training begins anew"):
+        found = fit(other(frame()), checkpoint_dir=tmp_path, **options)
+    assert same(weights(found), weights(fit(other(frame()), **options)))
+    again = Curve()  # the checkpoint is now that of the other data
+    reread = fit(other(frame()).sample(frac=1, random_state=0), checkpoint_dir=tmp_path, **options, **listening(again))
+    assert again.losses == []
+    assert same(weights(found), weights(reread))
+
+
+def test_other_validation_rows_are_other_data(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"max_steps": 2, "model": "baseline"}
+    fit(frame(), H, checkpoint_dir=tmp_path, **options)
+    with pytest.warns(AruWarning, match="other training data"):
+        fit(frame(), 0, checkpoint_dir=tmp_path, **options)
+
+
+def test_an_interruption_resumes_the_data_that_it_interrupted(tmp_path: Path) -> None:
+    """Also where the folder held a finished training of other data: one file is replaced, none is added."""
+    options: dict[str, Any] = {"max_steps": 100, "model": "baseline"}
+    fit(frame(), checkpoint_dir=tmp_path, **options)
+    other = Forecaster(**{**BASE, **options, **listening(Interrupt(70, RuntimeError))})
+    with pytest.warns(AruWarning, match="begins anew"), pytest.raises(RuntimeError, match="power"):
+        other.fit(frame(seed=1), checkpoint_dir=tmp_path)
+    again = Curve()
+    fit(frame(seed=1), checkpoint_dir=tmp_path, **options, **listening(again))
+    assert again.first_step == 50
+    assert [path.name for path in (tmp_path / "member-0").iterdir()] == ["last.ckpt"]
+
+
+def test_what_cannot_hold_checkpoints_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match=r"file.* cannot hold checkpoints .*: choose another checkpoint_dir"):
+        fit(frame(), checkpoint_dir=tmp_path / "file")
+    (tmp_path / "member-0").mkdir()
+    (tmp_path / "member-0" / "last.ckpt").write_text("text")
+    with pytest.raises(StorageError, match=r"last\.ckpt is no checkpoint"):
+        fit(frame(), checkpoint_dir=tmp_path)
+    torch.save({"epoch": 1}, tmp_path / "member-0" / "last.ckpt")
+    with pytest.raises(ConfigError, match="an earlier version"):
+        fit(frame(), checkpoint_dir=tmp_path)
 
 
 def test_the_papers_preset_searches_and_averages_epochs() -> None:

@@ -69,7 +69,8 @@ class Adapter:
     Args:
         h: The longest lead, in steps.
         freq: Pandas offset alias, or an integer for integer `ds`; None: rows are consecutive whatever their dates;
-            "auto": read off the first frame, whose longest series must have three rows.
+            "auto": read off the first frame, whose longest series must have three rows; without a Saturday or Sunday
+            among them, days are business days.
         season_length: Steps of the seasonal pattern; None: the natural one of the frequency.
         models: Models whose columns are adapted; None: all numeric columns but `y`.
         alphas: How statistics age with every step; the corrections of several factors are averaged.

@@ -5,8 +5,9 @@ from __future__ import annotations
 import copy
 import dataclasses
 import math
+import numbers
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -192,18 +193,21 @@ class Forecaster:
 
         `df` may be a folder of Parquet files that are partitioned by series: its rows are then read as they are needed.
         The last `val_size` rows of each series are kept out of the loss and watched as validation. With
-        `checkpoint_dir` training saves its progress there and resumes from what it finds.
+        `checkpoint_dir` training saves its progress there and resumes from it, for the same settings and data.
+        Other data begin anew, with a warning; other settings are refused.
         """
         from aru.history import History, ParquetParts
-        from aru.training import train
+        from aru.training import Checkpoints, train
 
         settings = self.settings
-        _check_whole("val_size", val_size, 0)
-        frames = ParquetParts(df) if isinstance(df, (str, Path)) else [df]
+        check_whole("val_size", val_size, 0)
+        needed = ["unique_id", "ds", "y", *self._columns]
+        frames = ParquetParts(df, needed) if isinstance(df, (str, Path)) else [df]
         history = History(frames, self._read, static_df, settings, val_size)
-        schema = history.learn(self._freq)
+        schema = history.learn(self._freq, identify=checkpoint_dir is not None)
         self._check_enough(max(int(lengths.max()) for lengths in history.part_lengths), val_size)
-        run = train(history, settings, schema, None if checkpoint_dir is None else Path(checkpoint_dir))
+        kept = None if checkpoint_dir is None else Checkpoints(Path(checkpoint_dir), history.fingerprint)
+        run = train(history, settings, schema, kept)
         engine = Engine(run.settings, schema, run.models, choose_device(settings.accelerator))
         states = [engine.advance(engine.empty(part.static), part.rows) for part in history.parts()]
         # Only now: a training that broke off leaves what was there before.
@@ -214,7 +218,10 @@ class Forecaster:
         return self
 
     def predict(
-        self, futr_df: Any = None, level: Sequence[float] | None = None, ids: Sequence[Any] | None = None
+        self,
+        futr_df: Any = None,
+        level: Sequence[float] | None = None,
+        ids: Iterable[Any] | str | int | None = None,
     ) -> Any:
         """Forecast the next h steps of every known series, or of `ids`. Nothing is changed.
 
@@ -273,18 +280,20 @@ class Forecaster:
         """Rolling forecasts over the end of `df`, without retraining and without touching this forecaster's states.
 
         States start empty and replay `df`. With `adapt=False` the statistics of a series freeze at its first cutoff
-        while its context moves on. Cutoffs count back from each series' own end.
+        while its context moves on. Cutoffs count back from each series' own end; a series has those that come after its
+        first value, and one that lacks some is named in a warning.
         """
         engine = self._require_fit()
         step_size = self.settings.h if step_size is None else step_size
-        _check_whole("n_windows", n_windows, 1)
-        _check_whole("step_size", step_size, 1)
+        check_whole("n_windows", n_windows, 1)
+        check_whole("step_size", step_size, 1)
         # Steps are left out of long gaps only where no cutoff can fall.
         panel = self._read(df, self.settings.h + step_size * n_windows)
         check_kinds(panel, engine.schema, "df")
         check_values(panel, self.settings, engine.schema.distribution)
         static = engine.schema.encode_static(read_static(static_df, panel.ids, self.settings.stat_exog_list), panel.ids)
         cutoffs = cutoff_rows(panel, self.settings.h, n_windows, step_size)
+        _warn_short(panel, cutoffs)
         self._warn_cutoffs(panel, cutoffs)
         frames = []
         for fold in rolling(engine, panel, static, cutoffs, quantiles_of(level), adapt):
@@ -376,10 +385,10 @@ class Forecaster:
             raise NotFittedError("This forecaster has not been trained: call fit first, or Forecaster.load.")
         return self._engine
 
-    def _index(self, ids: Sequence[Any] | None) -> Ints:
+    def _index(self, ids: Iterable[Any] | str | int | None) -> Ints:
         if ids is None:
             return np.arange(len(self._ids))
-        wanted = [ids] if isinstance(ids, str) else list(ids)
+        wanted = [ids] if isinstance(ids, (str, int, np.integer)) else list(ids)
         index = self._ids.get_indexer(pd.Index(wanted, dtype=object))
         unknown = [i for i, at in zip(wanted, index, strict=True) if at < 0]
         if unknown:
@@ -431,6 +440,21 @@ class Forecaster:
             )
 
 
-def _check_whole(name: str, value: object, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+def _warn_short(panel: Panel, cutoffs: Ints) -> None:
+    """Nobody should take scores of some series for those of all."""
+    windows = (cutoffs >= 0).sum(0)
+    short, none = np.flatnonzero(windows < len(cutoffs)), int((windows == 0).sum())
+    if len(short):
+        warnings.warn(
+            f"{len(short)} of {len(panel.ids)} series are too short for {len(cutoffs)} windows: "
+            f"{listing(list(panel.ids[short]))}. They count with the windows that they have, {none} of them with none. "
+            "Use fewer windows, or more history.",
+            AruWarning,
+            stacklevel=3,
+        )
+
+
+def check_whole(name: str, value: object, least: int) -> None:
+    """Refuse what is no whole number, or below the least one that is allowed."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or int(value) < least:
         raise ConfigError(f"{name} must be a whole number of at least {least}, got {value!r}.")

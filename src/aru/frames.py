@@ -25,9 +25,15 @@ def quantiles_of(level: Sequence[float] | None) -> list[float]:
 
 def _percentages(level: Any) -> list[float]:
     values = [] if level is None else list(np.atleast_1d(np.asarray(level, dtype=object)))
+    named: dict[str, numbers.Real] = {}
     for value in values:
         if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < float(value) < 100:
             raise ConfigError(f"level must hold percentages between 0 and 100, got {value!r}.")
+        name = f"{value:g}"
+        if name == "100" or named.setdefault(name, value) != value:
+            raise ConfigError(
+                f"level {value!r} would be named {name}, as another one is: columns have six digits of it."
+            )
     return values
 
 

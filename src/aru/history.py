@@ -5,11 +5,14 @@ Of several parts one is in memory at a time. What stays is small: ids and length
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import contextlib
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,9 +20,9 @@ import torch
 from torch import Tensor
 
 from aru.batches import TrainingData
-from aru.columns import read_static
+from aru.columns import Categories, Column, as_frame, read_static, require_columns
 from aru.engine import Ragged
-from aru.errors import InputError, listing
+from aru.errors import ColumnError, InputError, listing
 from aru.frequency import Frequency, Times
 from aru.learning import Learner
 from aru.panel import Panel
@@ -30,9 +33,13 @@ ROWS = 2**21  # of a part, if its smallest pieces allow
 
 
 class ParquetParts(Sequence[Any]):
-    """The Parquet files of a folder as frames: each subfolder a piece, or else each file, several pieces a part."""
+    """The Parquet files of a folder as frames: each subfolder a piece, or else each file, several pieces a part.
 
-    def __init__(self, folder: str | Path) -> None:
+    Of each file the rows have these columns alone, whatever their order; types that differ between files are widened.
+    """
+
+    def __init__(self, folder: str | Path, columns: Sequence[str]) -> None:
+        self._columns = list(columns)
         pieces: dict[Path, list[Path]] = {}
         for file in sorted(Path(folder).rglob("*.parquet")):
             pieces.setdefault(file if file.parent == Path(folder) else file.parent, []).append(file)
@@ -51,15 +58,61 @@ class ParquetParts(Sequence[Any]):
         return len(self._parts)
 
     def __getitem__(self, index: Any) -> Any:
-        # Columns that folders are named after are no part of the rows.
-        return pa.concat_tables([pq.ParquetFile(file).read() for file in self._parts[index]]).to_pandas()
+        # Columns that folders are named after are no part of the rows, nor is the index of a frame.
+        tables = {file: _read(file, self._columns) for file in self._parts[index]}
+        for column in self._columns:
+            _widen(tables, column)
+        return pa.concat_tables(tables.values()).to_pandas()
+
+
+@contextlib.contextmanager
+def _reading(file: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, pa.ArrowException) as error:
+        raise InputError(f"{file} cannot be read ({error}). Give a folder of Parquet files.") from error
 
 
 def _metadata(file: Path) -> pq.FileMetaData:
-    try:
+    with _reading(file):
         return pq.read_metadata(file)
-    except (OSError, pa.ArrowException) as error:
-        raise InputError(f"{file} cannot be read ({error}). Give a folder of Parquet files.") from error
+
+
+def _read(file: Path, columns: list[str]) -> pa.Table:
+    with _reading(file), pq.ParquetFile(file) as opened:
+        require_columns(as_frame(opened.schema_arrow.empty_table(), str(file)), columns, str(file))
+        return opened.read(columns).select(columns).replace_schema_metadata()
+
+
+def _widen(tables: dict[Path, pa.Table], column: str) -> None:
+    """Give a column the same type in all tables: the narrowest one that has room for the values of each."""
+    if len({table.field(column).type for table in tables.values()}) == 1:
+        return
+    wide = pa.schema([pa.field(column, pa.null())])
+    for file, table in tables.items():
+        if pa.types.is_dictionary(table.field(column).type):  # of text, which it may be in other files
+            table = _cast(file, table, column, table.field(column).type.value_type)
+            tables[file] = table
+        own = pa.schema([table.field(column)])
+        try:
+            wide = pa.unify_schemas([wide, own], promote_options="permissive")
+        except pa.ArrowException as error:
+            raise ColumnError(
+                f"Column {column!r} is {own.types[0]} in {file}, and {wide.types[0]} in the files before it. Write it "
+                "as the same type into all files."
+            ) from error
+    for file, table in tables.items():
+        tables[file] = _cast(file, table, column, wide.types[0])
+
+
+def _cast(file: Path, table: pa.Table, column: str, kind: Any) -> pa.Table:
+    try:
+        return table.set_column(table.column_names.index(column), column, table[column].cast(kind))
+    except pa.ArrowException as error:
+        raise ColumnError(
+            f"Column {column!r} of {file} does not fit into {kind}, as other files need it ({error}). Write it as the "
+            "same type into all files."
+        ) from error
 
 
 class Whole(NamedTuple):
@@ -80,16 +133,20 @@ class History:
         self._panel: _Last[Panel] = _Last(lambda part: self._read(self._frames[part]))
         self._encoded: _Last[TrainingData] = _Last(self._encode)
 
-    def learn(self, freq: Frequency) -> Schema:
-        """One pass over all parts."""
+    def learn(self, freq: Frequency, identify: bool = False) -> Schema:
+        """One pass over all parts, which can leave a `fingerprint` of their rows."""
         learner = Learner(self._settings, freq)
+        digest = _Digest(self.val_size)
         ids, until = [], []
         self.part_lengths: list[Tensor] = []
         for part in range(len(self._frames)):
             panel = self._panel(part)
             end = panel.starts + panel.lengths
             train = np.arange(len(panel.ds)) < np.repeat(end - self.val_size, panel.lengths)
-            learner.add(panel, read_static(self._static_df, panel.ids, self._settings.stat_exog_list), train)
+            static = read_static(self._static_df, panel.ids, self._settings.stat_exog_list)
+            learner.add(panel, static, train)
+            if identify:
+                digest.add(panel, static)
             ids.append(panel.ids)
             until.append(panel.ds[(end - 1 - self.val_size).clip(min=panel.starts)])
             self.part_lengths.append(torch.from_numpy(panel.lengths))
@@ -102,6 +159,7 @@ class History:
                 f"Rows of the series {listing(list(twice))} lie in several parts: partition the files by series."
             )
         self.schema = learner.schema()
+        self.fingerprint = digest.text()
         return self.schema
 
     def part(self, index: int) -> TrainingData:
@@ -126,6 +184,33 @@ class History:
             lengths=torch.from_numpy(panel.lengths),
             val_size=self.val_size,
         )
+
+
+class _Digest:
+    """A hash of all rows in their parts: the same for the same data, whatever the order of a frame's rows."""
+
+    def __init__(self, val_size: int) -> None:
+        self._hash = hashlib.sha256(str(val_size).encode())
+
+    def add(self, panel: Panel, static: Mapping[str, Column]) -> None:
+        """Take in a part."""
+        self._add(pd.util.hash_array(panel.ids.to_numpy()))
+        for array in (panel.lengths, panel.ds, panel.y, panel.skipped):
+            self._add(array)
+        for columns in (panel.columns, static):
+            for name, column in columns.items():
+                self._hash.update(name.encode())
+                if isinstance(column, Categories):
+                    self._add(pd.util.hash_array(np.array(column.values, dtype=object)))
+                self._add(column.codes if isinstance(column, Categories) else column)
+
+    def _add(self, array: npt.NDArray[Any]) -> None:
+        self._hash.update(str((array.dtype, array.shape)).encode())
+        self._hash.update(np.ascontiguousarray(array).view(np.uint8).data)
+
+    def text(self) -> str:
+        """The hash of what there was."""
+        return self._hash.hexdigest()
 
 
 T = TypeVar("T")

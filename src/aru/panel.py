@@ -346,11 +346,14 @@ USUAL = ("YS", "YE", "QS", "QE", "MS", "ME", "W", "B", "D", "h", "30min", "15min
 
 
 def guess_frequency(frame: nw.DataFrame[Any], name: str) -> str | int:
-    """The frequency of a frame's longest series; a frame that does not tell is an error."""
+    """The frequency of a frame's longest series; a frame that does not tell is an error.
+
+    Days from Monday to Friday alone are business days, though daily series may begin with them.
+    """
     require_columns(frame, ["unique_id", "ds"], name)
     codes, _ = pd.factorize(read_ids(frame, name))
     ds, datetime = read_times(frame, Frequency(None), name)
-    times = np.unique(ds[codes == np.bincount(codes).argmax()][:50]) if len(codes) else ds
+    times = np.unique(ds[codes == np.bincount(codes).argmax()])[:50] if len(codes) else ds
     guess = _usual_frequency(times, datetime) if len(times) > 2 else None
     if guess is None:
         raise FrequencyError(f"The frequency cannot be read off {name}: give freq, for instance freq='D'.")

@@ -15,8 +15,8 @@ import torch
 
 from aru import archive, records
 from aru.codec import FORMAT, Codec, fields_of, stack
-from aru.errors import ConfigError, StorageError
-from aru.forecaster import Forecaster
+from aru.errors import StorageError
+from aru.forecaster import Forecaster, check_whole
 from aru.frames import FrameStyle
 from aru.ingest import Late, Odd, Update, UpdateResult, compute_update, read_futr, read_update
 from aru.predictions import future_style, predict_next
@@ -55,8 +55,9 @@ class Stream:
         correctable: int | None = None,
         accelerator: str = "auto",
     ) -> None:
-        if correctable is not None and (isinstance(correctable, bool) or correctable < 0):
-            raise ConfigError(f"correctable must be a whole number of at least 0, got {correctable!r}.")
+        if correctable is not None:
+            check_whole("correctable", correctable, 0)
+            correctable = int(correctable)  # also if it is numpy's
         forecaster = model if isinstance(model, Forecaster) else Forecaster.load(model, accelerator)
         self._engine, self._freq, self._style = forecaster._require_fit(), forecaster._freq, forecaster._style
         self._store = _open(store)

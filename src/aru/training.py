@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
+import hashlib
 import itertools
 import json
 import logging
@@ -30,7 +31,7 @@ from torch.utils.data import DataLoader
 
 from aru.batches import Batch, Batches, Everything, Some, Source
 from aru.engine import choose_device
-from aru.errors import AruWarning, ConfigError, NumericalError, listing
+from aru.errors import AruWarning, ConfigError, NumericalError, StorageError, listing
 from aru.faults import Faults
 from aru.graphs import Recorder
 from aru.models import build
@@ -41,18 +42,35 @@ from aru.settings import Settings
 from aru.windows import Block, Grid, Sums, gather_block, running_sums
 
 GRADIENT_CLIP = 1.0
-CHECKPOINTS = 2  # the format of checkpoints
+CHECKPOINTS = 3  # the format of checkpoints
 RECORDINGS = 8  # of a step, at most: for as many numbers of windows
 MIN_EPOCH = 50  # steps: shorter epochs spend their time between epochs
 DIVERGED = "The loss of every series of a batch is not finite: training diverged. Lower learning_rate."
 VALIDATIONS = 20  # over a training, unless snapshots ask for one after every epoch
 
 
+class Origin(NamedTuple):
+    """What a checkpoint was made from. Only the same can go on from it."""
+
+    settings: str
+    data: str
+
+    @classmethod
+    def of(cls, settings: Settings, schema: Schema, data: str) -> Origin:
+        """From settings, schema and the fingerprint of the rows."""
+        wanted = json.dumps({**settings.to_json(), "checkpoints": CHECKPOINTS}, sort_keys=True)
+        learned = json.dumps(schema.to_json(), sort_keys=True)  # holds vocabularies: may be long
+        return cls(wanted, hashlib.sha256(f"{data} {learned}".encode()).hexdigest())
+
+
 class Training(pl.LightningModule):
     """Optimises one model."""
 
-    def __init__(self, model: Model, source: Source, settings: Settings, schema: Schema) -> None:
+    def __init__(
+        self, model: Model, source: Source, settings: Settings, schema: Schema, origin: Origin | None = None
+    ) -> None:
         super().__init__()
+        self.origin = origin  # for checkpoints
         self.model = model
         # A running average of the weights is what is kept. Processes that train together wait for the gradients of all
         # parameters that have one: the average's have none.
@@ -227,6 +245,10 @@ class Training(pl.LightningModule):
                 for trained, averaged in self.parameter_pairs:
                     torch._foreach_lerp_(averaged, trained, follow)
 
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Progress and what it was made from are one file: they cannot come apart."""
+        checkpoint["origin"] = self.origin and tuple(self.origin)
+
     def on_train_end(self) -> None:
         """Nothing may go unreported."""
         if self.faults is not None:
@@ -304,7 +326,14 @@ class Run(NamedTuple):
     val_loss: float
 
 
-def train(source: Source, settings: Settings, schema: Schema, checkpoint_dir: Path | None = None) -> Run:
+class Checkpoints(NamedTuple):
+    """Where progress is kept, and the fingerprint of the rows it is made with."""
+
+    folder: Path
+    data: str
+
+
+def train(source: Source, settings: Settings, schema: Schema, checkpoints: Checkpoints | None = None) -> Run:
     """Train what the settings ask for: a search over candidates, an ensemble of seeds, or one model."""
     if (settings.search or settings.snapshots) and source.val_size == 0:
         raise ConfigError("search and snapshots choose by validation loss: give fit a val_size, for instance h.")
@@ -313,31 +342,39 @@ def train(source: Source, settings: Settings, schema: Schema, checkpoint_dir: Pa
         names, runs = list(settings.search), []
         for i, values in enumerate(itertools.product(*settings.search.values())):
             candidate = dataclasses.replace(settings, search=None, **dict(zip(names, values, strict=True)))
-            runs.append(_train_one(source, candidate, schema, 0, _below(checkpoint_dir, f"candidate-{i}")))
+            runs.append(_train_one(source, candidate, schema, 0, _below(checkpoints, f"candidate-{i}")))
         best = min(runs, key=lambda run: (math.isnan(run.val_loss), run.val_loss))
     chosen = settings if best is None else best.settings
     members = [best] if best is not None else []
     for member in range(len(members), settings.ensemble):
-        members.append(_train_one(source, chosen, schema, member, _below(checkpoint_dir, f"member-{member}")))
+        members.append(_train_one(source, chosen, schema, member, _below(checkpoints, f"member-{member}")))
     models = [model for run in members for model in run.models]
     return Run(chosen, models, sum(run.val_loss for run in members) / len(members))
 
 
-def _train_one(source: Source, settings: Settings, schema: Schema, member: int, directory: Path | None) -> Run:
-    seed = settings.random_seed * 1000 + member
+def _train_one(source: Source, settings: Settings, schema: Schema, member: int, checkpoints: Checkpoints | None) -> Run:
+    seed = (settings.random_seed * 1000 + member) % 2**63  # as large as generators take
+    origin = None if checkpoints is None else Origin.of(settings, schema, checkpoints.data)
+    resume = None if checkpoints is None or origin is None else _resume_point(checkpoints.folder, origin)
     with _seeded(seed), _quiet():
         model = build(settings, schema)
-        module = Training(model, source, settings, schema)
+        module = Training(model, source, settings, schema, origin)
         batches = Batches(source, settings, seed)
         epoch = batches.epoch
         if not settings.snapshots:
             epoch = max(epoch, min(MIN_EPOCH, settings.max_steps))
         snapshots = Snapshots(settings.snapshots)
         callbacks: list[Callback] = [snapshots] if settings.snapshots else []
-        resume = None
-        if directory is not None:
-            resume = _resume_point(directory, settings)
-            callbacks.append(ModelCheckpoint(directory, save_last=True, save_top_k=0, every_n_train_steps=epoch))
+        if checkpoints is not None:
+            callbacks.append(
+                ModelCheckpoint(
+                    checkpoints.folder,
+                    save_last=True,
+                    save_top_k=0,
+                    every_n_train_steps=epoch,
+                    enable_version_counter=False,  # over an earlier one
+                )
+            )
         trainer = _trainer(settings, epoch, callbacks, member)
         every: DataLoader[Some] = DataLoader(Everything(source, 4 * settings.batch_size), batch_size=None)
         try:
@@ -350,8 +387,8 @@ def _train_one(source: Source, settings: Settings, schema: Schema, member: int, 
             )
         except SystemExit as stop:  # Lightning's answer to an interrupt
             raise KeyboardInterrupt from stop
-        if directory is not None:
-            trainer.save_checkpoint(directory / "last.ckpt")
+        if checkpoints is not None:
+            trainer.save_checkpoint(checkpoints.folder / "last.ckpt")
         if source.val_size and not snapshots.best:
             trainer.validate(module, every, verbose=False)  # the loss of the weights that are kept
     _report(module)
@@ -392,19 +429,32 @@ def _trainer(settings: Settings, epoch: int, callbacks: list[Callback], member: 
         raise ConfigError(f"Lightning's Trainer refuses these trainer_options: {error}") from error
 
 
-def _resume_point(directory: Path, settings: Settings) -> str | None:
-    """The latest checkpoint of a training with the same settings, if there is one."""
-    note, last = directory / "settings.json", directory / "last.ckpt"
-    wanted = json.dumps({**settings.to_json(), "checkpoints": CHECKPOINTS}, indent=1, sort_keys=True)
-    if last.exists():
-        if not note.exists() or note.read_text() != wanted:
-            raise ConfigError(
-                f"{directory} holds checkpoints of other settings or of an earlier version: choose another "
-                "checkpoint_dir."
-            )
+def _resume_point(folder: Path, origin: Origin) -> str | None:
+    """The latest checkpoint of the same training; None if there is none, or one of other data, which is reported.
+
+    Nothing is written here: of several processes each finds the same.
+    """
+    last = folder / "last.ckpt"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not last.exists():
+            return None
+        found = torch.load(last, map_location="cpu", weights_only=False).get("origin")
+    except OSError as error:
+        raise StorageError(f"{folder} cannot hold checkpoints ({error}): choose another checkpoint_dir.") from error
+    except Exception as error:  # whatever unpickling makes of it
+        raise StorageError(f"{last} is no checkpoint ({error!r}): choose another checkpoint_dir.") from error
+    if found is None or found[0] != origin.settings:
+        raise ConfigError(
+            f"{folder} holds checkpoints of other settings or of an earlier version: choose another checkpoint_dir."
+        )
+    if Origin(*found) == origin:
         return str(last)
-    directory.mkdir(parents=True, exist_ok=True)
-    note.write_text(wanted)
+    warnings.warn(
+        f"{folder} holds a checkpoint of other training data: training begins anew and replaces it.",
+        AruWarning,
+        stacklevel=5,
+    )
     return None
 
 
@@ -423,8 +473,8 @@ def _mean_over_processes(value: Tensor) -> Tensor:
     return total / dist.get_world_size()
 
 
-def _below(directory: Path | None, name: str) -> Path | None:
-    return None if directory is None else directory / name
+def _below(checkpoints: Checkpoints | None, name: str) -> Checkpoints | None:
+    return None if checkpoints is None else checkpoints._replace(folder=checkpoints.folder / name)
 
 
 def _report(module: Training) -> None:
