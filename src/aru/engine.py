@@ -95,7 +95,7 @@ class Engine:
     def fingerprint(self) -> str:
         """Hash of weights, settings and schema. States belong to the model that computed them and to no other."""
         # As they were before there were such settings.
-        off = {"gate": False, "calibration": None, "size_weight": 0.0}
+        off = {"gate": False, "calibration": None, "size_weight": 0.0, "support": "auto"}
         settings = {k: v for k, v in self.settings.to_json().items() if k not in ("accelerator", "alias")}
         settings = {k: v for k, v in settings.items() if not (k in off and v == off[k])}
         digest = hashlib.sha256(json.dumps([settings, self.schema.to_json()], sort_keys=True).encode())
