@@ -447,8 +447,9 @@ def _warn_short(panel: Panel, cutoffs: Ints) -> None:
     if len(short):
         warnings.warn(
             f"{len(short)} of {len(panel.ids)} series are too short for {len(cutoffs)} windows: "
-            f"{listing(list(panel.ids[short]))}. They count with the windows that they have, {none} of them with none. "
-            "Use fewer windows, or more history.",
+            f"{listing(list(panel.ids[short]))}. They count with the windows that they have"
+            + (f", {none} of them with none" if none else "")
+            + ". Use fewer windows, or more history.",
             AruWarning,
             stacklevel=3,
         )
