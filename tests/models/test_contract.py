@@ -105,10 +105,10 @@ def rows(uid: str, first: int, y: Any) -> pd.DataFrame:
 
 
 def values(uid: str, n: int) -> np.ndarray[Any, Any]:
-    """A weekly pattern of positive numbers, with a few missing."""
+    """A weekly pattern of whole numbers, which every distribution can take, with a few missing."""
     random = np.random.default_rng(sum(map(ord, uid)))
     level = {"a": 20.0, "b": 6.0, "c": 90.0}.get(uid[0], 30.0)
-    y = random.gamma(4, level * (1.5 + np.sin(2 * np.pi * np.arange(n) / 7)) / 4)
+    y = random.gamma(4, level * (1.5 + np.sin(2 * np.pi * np.arange(n) / 7)) / 4).round()
     y[5::11] = np.nan
     return y
 
@@ -124,7 +124,7 @@ class Data(NamedTuple):
     def build(cls, whole: bool) -> Data:
         series = [rows(uid, first, values(uid, 56 - first)) for uid, first in {"a": 0, "b": 5, "c": 20}.items()]
         full = pd.concat(series, ignore_index=True)
-        full["y"] = full["y"].round() if whole else full["y"]
+        full["y"] += 0 if whole else 0.25
         full = full[~((full["unique_id"] == "b") & full["ds"].isin(GAPS))]
         in_tail = full["ds"] > LAST - pd.Timedelta(days=TAIL)
         return cls(full, full[~in_tail].reset_index(drop=True), full[in_tail].reset_index(drop=True))
@@ -658,7 +658,7 @@ def test_every_observation_adapts_the_next_forecast(forecaster: Forecaster) -> N
     """At once, wherever the grid of origins stands: the same context without adaptation forecasts something else."""
     name, adapts = forecaster.settings.name, forecaster._engine.models[0].adapts
     for day in range(56 - TAIL, 56 - TAIL + H):
-        today = pd.concat([rows(uid, day, [y]) for uid, y in {"a": 33.3, "b": 11.1, "c": 99.9}.items()])
+        today = pd.concat([rows(uid, day, [y]) for uid, y in {"a": 33.0, "b": 11.0, "c": 99.0}.items()])
         frozen = advance_frozen(forecaster, today)
         forecaster.update(today)
         one, other = predict(forecaster), predict(frozen)
