@@ -186,6 +186,7 @@ def test_bad_rows_are_refused(
         (b"unique_id,ds,y,y\na,2024-01-21,1,1\n", "text/csv", 422),
         (b"a,b\n1\n", "text/csv", 400),
         (b"\xff\xfe\xfd", "text/csv", 400),
+        (b"unique_id,ds,y,\x8b\na,2024-01-21,x,1\n", "text/csv", 400),
         (b"unique_id,ds,y\n,2024-01-21,1\n", "text/csv", 422),
         (b"," * 2000 + b"\n", "text/csv", 400),
         (b"nothing of the kind", ARROW, 400),

@@ -126,9 +126,10 @@ def _refuse_words(body: bytes, words: Collection[str], numbers: Collection[str],
     """Say which rows have a word in place of a number, if that is why a table cannot be read."""
     try:
         table = _read_csv(body, {*words, *numbers}, ())
-    except (pa.ArrowException, ValueError):
+        headings = table.column_names
+    except (pa.ArrowException, ValueError):  # the header may be no text at all
         return
-    for heading, column in zip(table.column_names, table.columns, strict=True):
+    for heading, column in zip(headings, table.columns, strict=True):
         if heading in numbers:
             fine = pc.or_(pc.match_substring_regex(column, _NUMBER), pc.is_in(column, pa.array(sorted(_MISSING))))
             _refuse(~fine.to_numpy(), column.to_pylist(), f"{heading!r} of {name} must be a number; it is not")
