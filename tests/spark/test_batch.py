@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pytest
 
 from aru import Forecaster, Stream
+from aru.errors import AruWarning
 from tests.shops import STATIC, TRAINED, H, both, rows
 from tests.spark.conftest import IDS, MARKS
 from tests.spark.runs import assert_states, expected, read_stream, result, run, write_batches
@@ -74,5 +76,6 @@ def test_backtest(spark: Any, trained: Forecaster) -> None:
 
     later = pd.concat([both(range(TRAINED, TRAINED + 20), IDS), rows("short", [TRAINED])])[PLAIN]
     found = backtest_batch(spark.createDataFrame(later), trained, shards=3, n_windows=2, step_size=4, level=[80])
-    wanted = trained.cross_validation(later, n_windows=2, step_size=4, level=[80])
+    with pytest.warns(AruWarning, match="1 of 11 series are too short for 2 windows: short"):
+        wanted = trained.cross_validation(later, n_windows=2, step_size=4, level=[80])
     pd.testing.assert_frame_equal(sort(found)[wanted.columns], wanted, rtol=1e-5, check_dtype=False)
