@@ -111,3 +111,9 @@ def test_contradicting_settings_are_refused() -> None:
         Forecaster(**BASE, transform="log1p", support="real")
     with pytest.raises(ConfigError, match="negative binomial"):
         Forecaster(**BASE, distribution="negative-binomial", support="nonnegative")
+
+
+def test_a_refusal_names_the_rows_of_its_own_rule() -> None:
+    f = fit(frame(50 + COUNTS), transform="log1p", support="count")
+    with pytest.raises(ValueRangeError, match=r"negative at \(a, 42\)\. Use transform"):
+        f.update(next_rows([3.0, 2.5, -1.0]))

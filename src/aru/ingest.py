@@ -98,7 +98,7 @@ def compute_update(
         raise ConfigError("late='correct' needs a store that was created with correctable=1 or more steps.")
     impossible, rule = broken(engine.settings, engine.schema.distribution, new.y)
     if rule is not None and odd == "raise":
-        raise ValueRangeError(f"{refusal(rule, new, impossible)} Nothing was applied.")
+        raise ValueRangeError(f"{refusal(rule, new)} Nothing was applied.")
     known = Known(ids, record.now.last.cpu().numpy())
     panel = next_steps(new, freq, known) if rule is None else None
     if panel is not None:

@@ -80,8 +80,8 @@ class Learner:
         """Refuse values that the settings leave no room for, those of validation included."""
         check_values(panel, self._settings, self._settings.distribution)
         if self._settings.distribution == "auto" and not self._no_counts:
-            bad, rule = broken(self._settings, "negative-binomial", panel.y)
-            self._no_counts = refusal(rule, panel, bad) if rule else ""
+            _, rule = broken(self._settings, "negative-binomial", panel.y)
+            self._no_counts = refusal(rule, panel) if rule else ""
 
     def schema(self) -> Schema:
         """What was learned."""

@@ -61,7 +61,7 @@ class Rule(NamedTuple):
 
 
 def rules(settings: Settings, distribution: str) -> list[Rule]:
-    """What the settings ask of y, the strictest last."""
+    """What the settings ask of y."""
     found = []
     if settings.transform == "log1p":
         found.append(Rule(ASKED["nonnegative"], "transform='log1p' needs y >= 0", NEGATIVE, "transform='asinh'"))
@@ -91,16 +91,17 @@ def broken(settings: Settings, distribution: str, y: Floats) -> tuple[Bools, Rul
     return bad, first
 
 
-def refusal(rule: Rule, panel: Panel | Observations, bad: Bools) -> str:
-    """What to tell the user about rows that break a rule."""
-    return f"{rule.why}, but y is {rule.others} at {panel.show(np.flatnonzero(bad))}. Use {rule.instead}."
+def refusal(rule: Rule, panel: Panel | Observations) -> str:
+    """What to tell the user about the rows that break a rule."""
+    rows = np.flatnonzero(rule.needs.outside(panel.y))
+    return f"{rule.why}, but y is {rule.others} at {panel.show(rows)}. Use {rule.instead}."
 
 
-def check_values(panel: Panel | Observations, settings: Settings, distribution: str) -> None:
+def check_values(panel: Panel, settings: Settings, distribution: str) -> None:
     """Refuse rows whose value the model cannot take."""
-    bad, rule = broken(settings, distribution, panel.y)
+    _, rule = broken(settings, distribution, panel.y)
     if rule is not None:
-        raise ValueRangeError(refusal(rule, panel, bad))
+        raise ValueRangeError(refusal(rule, panel))
 
 
 def warn_new(learned: Support, y: Floats) -> None:
