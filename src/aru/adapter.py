@@ -22,7 +22,8 @@ from aru.errors import AruError, ColumnError, ConfigError, InputError, LateError
 from aru.forecasts import Forecasts, ModelColumns, find_models, read_forecasts, with_values
 from aru.frames import FrameStyle
 from aru.frequency import Frequency
-from aru.ingest import Remembered, UpdateResult, judge_past, left_out_rows
+from aru.ingest import UpdateResult, left_out_rows
+from aru.lateness import Remembered, judge_past
 from aru.panel import Known, continuation, guess_frequency, read_observations
 from aru.replay import Rows, replay
 from aru.settings import AdapterSettings, Calibration

@@ -11,7 +11,6 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
-import torch
 
 from aru import records
 from aru.columns import Bools, Categories, Column, Ints, read_static, show_rows
@@ -19,6 +18,7 @@ from aru.engine import Engine
 from aru.errors import ColumnError, ConfigError, FutureError, LateError, ValueRangeError, listing
 from aru.frames import FrameStyle
 from aru.frequency import Frequency, Times
+from aru.lateness import in_reach, judge_past, other_covariates, remembered
 from aru.panel import Known, Observations, Panel, continuation, next_steps, read_future, read_observations
 from aru.records import Flat, Past, Record
 from aru.schema import Rows, Schema
@@ -105,11 +105,11 @@ def compute_update(
         return _take_next(engine, style, panel, record)
     new, aside = set_aside(new, freq, known, impossible) if odd == "skip" else (new, None)
     panel, past = continuation(new, freq, known, engine.max_gap + record.correctable)
-    reasons = judge_past(ids, _remembered(record), past)
+    reasons = judge_past(ids, remembered(record), past)
     wrong, revised = reasons != "duplicate", np.zeros(len(reasons), bool)
     if late == "correct":
-        wrong |= _other_covariates(engine.schema, ids, record, past)
-        revised = wrong & _in_reach(freq, ids, record, past)
+        wrong |= other_covariates(engine.schema, ids, record, past)
+        revised = wrong & in_reach(freq, ids, record, past)
     left_out = left_out_rows(past, reasons, wrong & ~revised)
     if aside is not None:
         left_out = {name: np.concatenate([aside[name], values]) for name, values in left_out.items()}
@@ -296,85 +296,6 @@ def _pick(panel: Panel, at: Ints) -> dict[str, Column]:
         k: Categories(c.codes[rows], c.values) if isinstance(c, Categories) else c[rows]
         for k, c in panel.columns.items()
     }
-
-
-def judge_past(ids: pd.Index[Any], seen: Remembered, past: Panel) -> Any:
-    """Why each row of the past is one: a duplicate of what was consumed, a conflict with it, or late."""
-    reasons = np.full(len(past.ds), "arrived too late", dtype=object)
-    if len(past.ds) == 0:
-        return reasons
-    series = ids.get_indexer(past.ids)[past.series]
-    oldest = np.where(seen.valid, seen.ds, np.iinfo(np.int64).max).min(1)
-    near = np.flatnonzero(past.ds >= oldest[series])  # a client may resend years of history
-    series, ds, y = series[near], past.ds[near], past.y[near]
-    same = (seen.ds[series] == ds[:, None]) & seen.valid[series]
-    found, where = same.any(1), same.argmax(1)
-    value, observed = seen.y[series, where], seen.observed[series, where]
-    duplicate = found & np.where(observed, value == y, np.isnan(y))
-    reasons[near[found & observed & ~duplicate]] = "another value was consumed for this time"
-    reasons[near[duplicate]] = "duplicate"
-    return reasons
-
-
-class Remembered(NamedTuple):
-    """Past rows that a record still holds: (series, row)."""
-
-    ds: Times
-    y: Any
-    observed: Bools
-    valid: Bools
-
-
-def _remembered(record: Record) -> Remembered:
-    """The context, and the rows that can be revised."""
-    now = record.now
-    E = now.ds.shape[1]
-    # Before a series' first value the context is padding.
-    valid = torch.arange(E - 1, -1, -1, device=now.ds.device) <= now.steps[:, None]
-    parts = [(now.ds, now.y[:, -E:], now.observed[:, -E:], valid)]
-    if isinstance(record.past, Past):
-        recent = record.past.recent
-        inside = torch.arange(record.correctable, device=now.ds.device) < record.buffered[:, None]
-        parts.append((recent.ds, recent.y, recent.observed, inside))
-    return Remembered(*(torch.cat(v, 1).cpu().numpy() for v in zip(*parts, strict=True)))
-
-
-def _recent(ids: pd.Index[Any], record: Record, past: Panel) -> tuple[Ints, Bools]:
-    """The series of each row of the past, and which of its series' rows that can be revised is the same."""
-    assert isinstance(record.past, Past)
-    series = ids.get_indexer(past.ids)[past.series]
-    ds = record.past.recent.ds.cpu().numpy()[series]
-    buffered = record.buffered.cpu().numpy()[series]
-    return series, (ds == past.ds[:, None]) & (np.arange(ds.shape[1]) < buffered[:, None])
-
-
-def _other_covariates(schema: Schema, ids: pd.Index[Any], record: Record, past: Panel) -> Bools:
-    """Which rows of the past differ in a covariate from what can be revised."""
-    assert isinstance(record.past, Past)
-    if len(past.ds) == 0:
-        return np.zeros(0, bool)
-    series, same = _recent(ids, record, past)
-    new, recent = schema.encode(past), record.past.recent
-    differs = np.zeros(len(past.ds), bool)
-    for name in ("futr", "futr_cat", "hist", "hist_cat"):
-        consumed = getattr(recent, name).cpu().numpy()[series, same.argmax(1)]
-        differs |= (consumed != getattr(new, name).numpy()).any(-1)
-    return same.any(1) & differs
-
-
-def _in_reach(freq: Frequency, ids: pd.Index[Any], record: Record, past: Panel) -> Bools:
-    """Which rows of the past lie in the part of their series that can be revised."""
-    assert isinstance(record.past, Past)
-    if len(past.ds) == 0:
-        return np.zeros(0, bool)
-    series, same = _recent(ids, record, past)
-    buffered = record.buffered.cpu().numpy()[series]
-    ds = record.past.recent.ds.cpu().numpy()[series]
-    first = same[:, 0] & (record.past.anchor.steps < 0).cpu().numpy()[series]
-    inside: Bools = same.any(1) & ~(first & np.isnan(past.y))  # a series begins with a value
-    if freq.freq is None:  # rows are consecutive whatever their times: another one fits in anywhere
-        inside |= (buffered > 0) & (past.ds > ds[:, 0]) & ~same.any(1)
-    return inside
 
 
 def _matching_rows(panel: Panel, ids: pd.Index[Any], ds: Times) -> Ints:
