@@ -28,6 +28,7 @@ _AUTO: Settings = {"lags": "auto"}
 _SIZE: Settings = {"size_weight": 0.5}  # ND is pooled: large series decide it
 _SEASON: Settings = {"scaler": "level", "lags": [24, 36], "season": 12}
 _LONG: Settings = {"max_steps": 4000, "learning_rate": 5e-3}
+_LOCAL: Settings = {"scaler": "level"}
 
 
 def _ridge(value: float) -> Settings:
@@ -55,6 +56,9 @@ CANDIDATES: dict[str, dict[str, dict[str, Settings]]] = {
             "xlarge, batch 32, dropout, weighted": {**_XL32, **_DROPOUT, **_SIZE},
             # Fourth round: as long as the networks that do not adapt.
             "xlarge, batch 32, dropout, long": {**_XL32, **_DROPOUT, **_LONG},
+            # Fifth round: scaled by the level.
+            "level, batch 32": {**_LOCAL, "batch_size": 32},
+            "level, xlarge, batch 32, dropout": {**_LOCAL, **_XL32, **_DROPOUT},
         },
         "walmart": {
             "default": {},
@@ -94,6 +98,25 @@ CANDIDATES: dict[str, dict[str, dict[str, Settings]]] = {
                 "stride": 4,
                 "learn_alphas": True,
             },
+            # Seventh round: scaled by the level.
+            "level": _LOCAL,
+            "level, lags 51-53": {**_LOCAL, **_WEEKS},
+            "level, log1p, dropout, lags 51-53, weighted, stride 4, learned alphas": {
+                **_LOCAL,
+                **_LOG,
+                **_WEEKS,
+                **_SIZE,
+                "stride": 4,
+                "learn_alphas": True,
+            },
+            "level, dropout, lags 51-53, weighted, stride 4, learned alphas": {
+                **_LOCAL,
+                **_DROPOUT,
+                **_WEEKS,
+                **_SIZE,
+                "stride": 4,
+                "learn_alphas": True,
+            },
         },
         "tourism_monthly": {
             "level, lags": _LEVEL,
@@ -122,6 +145,9 @@ CANDIDATES: dict[str, dict[str, dict[str, Settings]]] = {
             "level, lags, season, stride 12": {**_SEASON, "stride": 12},
             "level, lags, season, ridge 10, stride 12": {**_SEASON, **_ridge(10.0), "stride": 12},
             "level, lags, season, ridge 10, learned alphas": {**_SEASON, **_ridge(10.0), "learn_alphas": True},
+            # Seventh round: what the level is worth alone.
+            "default": {},
+            "level": _LOCAL,
         },
         "gefcom2012": {
             "default": {},
@@ -137,6 +163,9 @@ CANDIDATES: dict[str, dict[str, dict[str, Settings]]] = {
             "xlarge, weighted": {**_XL, **_SIZE},
             # Fourth round.
             "xlarge, weighted, long": {**_XL, **_SIZE, **_LONG},
+            # Fifth round: scaled by the level.
+            "level": _LOCAL,
+            "level, xlarge, weighted": {**_LOCAL, **_XL, **_SIZE},
         },
         "electricity_10": {
             "default": {},
@@ -148,6 +177,11 @@ CANDIDATES: dict[str, dict[str, dict[str, Settings]]] = {
             "large, lags, weighted": {"size": "large", **_AUTO, **_SIZE},
             # Third round.
             "large, lags, weighted, long": {"size": "large", **_AUTO, **_SIZE, **_LONG},
+            # Fourth round: scaled by the level.
+            "level": _LOCAL,
+            "level, lags": {**_LOCAL, **_AUTO},
+            "level, large, lags, weighted": {**_LOCAL, "size": "large", **_AUTO, **_SIZE},
+            "level, large, lags, weighted, long": {**_LOCAL, "size": "large", **_AUTO, **_SIZE, **_LONG},
         },
         "m4_hourly": {
             "default": {},
@@ -163,6 +197,9 @@ CANDIDATES: dict[str, dict[str, dict[str, Settings]]] = {
             # Third round.
             "level, lags, asinh, long": {**_AUTO, "scaler": "level", "transform": "asinh", **_LONG},
             "lags, asinh, long": {**_AUTO, "transform": "asinh", **_LONG},
+            # Fourth round.
+            "level": _LOCAL,
+            "level, lags": {**_LOCAL, **_AUTO},
         },
         "parts": {
             "small": {},
@@ -177,6 +214,8 @@ CANDIDATES: dict[str, dict[str, dict[str, Settings]]] = {
             "medium, lag 12, dropout": {"lags": [12], "size": "medium", **_DROPOUT},
             # Third round.
             "medium, lag 12, long": {"lags": [12], "size": "medium", **_LONG},
+            # Fourth round.
+            "level": _LOCAL,
         },
     },
     "baseline": {
@@ -188,6 +227,8 @@ CANDIDATES: dict[str, dict[str, dict[str, Settings]]] = {
             # Second round: what helped ARU.
             "xlarge, batch 32, dropout": {**_XL32, **_DROPOUT},
             "xlarge, dropout, weighted": {**_XL, **_DROPOUT, **_SIZE},
+            # Third round.
+            "level, xlarge, dropout": {**_LOCAL, **_XL, **_DROPOUT},
         },
         "walmart": {
             "medium": {},
@@ -197,6 +238,8 @@ CANDIDATES: dict[str, dict[str, dict[str, Settings]]] = {
             "log1p, dropout": _LOG,
             "xlarge, log1p, dropout": {**_XL, **_LOG},
             "xlarge, dropout, weighted": {**_XL, **_DROPOUT, **_SIZE},
+            # Third round.
+            "level, xlarge, dropout": {**_LOCAL, **_XL, **_DROPOUT},
         },
         "tourism_monthly": {
             "level, lags": _LEVEL,
@@ -212,11 +255,15 @@ CANDIDATES: dict[str, dict[str, dict[str, Settings]]] = {
             "large, lags": {"size": "large", **_AUTO},
             # Second round.
             "xlarge, dropout": {**_XL, **_DROPOUT},
+            # Third round.
+            "level, xlarge, dropout": {**_LOCAL, **_XL, **_DROPOUT},
         },
         "electricity_10": {
             "medium": {},
             "lags": _AUTO,
             "lags, dropout": {**_AUTO, **_DROPOUT},
+            # Second round.
+            "level, lags": {**_LOCAL, **_AUTO},
         },
         "m4_hourly": {
             "medium": {},
@@ -224,6 +271,8 @@ CANDIDATES: dict[str, dict[str, dict[str, Settings]]] = {
             "lags, asinh": {**_AUTO, "transform": "asinh"},
             # Second round.
             "lags, asinh, weighted": {**_AUTO, **_SIZE, "transform": "asinh"},
+            # Third round.
+            "level, lags, asinh": {**_LOCAL, **_AUTO, "transform": "asinh"},
         },
         "parts": {
             "small": {},
