@@ -29,6 +29,7 @@ _SIZE: Settings = {"size_weight": 0.5}  # ND is pooled: large series decide it
 _SEASON: Settings = {"scaler": "level", "lags": [24, 36], "season": 12}
 _LONG: Settings = {"max_steps": 4000, "learning_rate": 5e-3}
 _LOCAL: Settings = {"scaler": "level"}
+_BETWEEN: Settings = {"scaler": "auto"}
 
 
 def _ridge(value: float) -> Settings:
@@ -58,6 +59,7 @@ CANDIDATES: dict[str, dict[str, dict[str, Settings]]] = {
             "xlarge, batch 32, dropout, long": {**_XL32, **_DROPOUT, **_LONG},
             # Fifth round: scaled by the level.
             "level, batch 32": {**_LOCAL, "batch_size": 32},
+            "auto, batch 32": {**_BETWEEN, "batch_size": 32},
             "level, xlarge, batch 32, dropout": {**_LOCAL, **_XL32, **_DROPOUT},
         },
         "walmart": {
@@ -165,6 +167,7 @@ CANDIDATES: dict[str, dict[str, dict[str, Settings]]] = {
             "xlarge, weighted, long": {**_XL, **_SIZE, **_LONG},
             # Fifth round: scaled by the level.
             "level": _LOCAL,
+            "auto": _BETWEEN,
             "level, xlarge, weighted": {**_LOCAL, **_XL, **_SIZE},
         },
         "electricity_10": {

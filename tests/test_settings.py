@@ -56,7 +56,7 @@ def test_counts_must_be_given(name: str) -> None:
         ({"stride": 5}, "stride=5 is longer than h=4: choose stride <= h"),
         ({"integration": "sum"}, "integration='sum' is not known: choose one of 'paper', 'skip', 'residual'"),
         ({"cell_input": "y"}, "cell_input='y' is not known: choose one of 'h', 'x', 'raw'"),
-        ({"scaler": "max"}, "scaler='max' is not known: choose one of 'mean', 'level'"),
+        ({"scaler": "max"}, "scaler='max' is not known: choose one of 'mean', 'level', 'auto'"),
         ({"transform": "log"}, "transform='log' is not known: choose one of None, 'log1p', 'asinh'"),
         ({"distribution": "normal"}, "distribution='normal' is not known: choose one of 'auto', 'gaussian'"),
         ({"encoder": "rnn"}, "encoder='rnn' is not known: choose one of 'lstm'"),

@@ -26,6 +26,7 @@ from aru.settings import Settings
 from aru.support import ASKED, Support, broken, check_values, refusal
 
 ENOUGH_CYCLES = 1.75  # of a calendar feature, before it is a pattern and not just the date
+PRIORS = (1.0, 4.0, 16.0, 64.0, 256.0, None)  # of the scale
 SAMPLE = 2**20  # values that the typical size of the target is estimated from, where it comes in parts
 
 
@@ -48,6 +49,7 @@ class Learner:
         self._support = Support(nonnegative=True, integer=True)
         self._no_counts = ""  # rows of validation that are none
         self._sizes = _Sample()
+        self._scale = _Scale(settings.h, context_length(settings, freq)) if settings.scaler == "auto" else None
         self._groups = [_Group(names) for names in (settings.futr_exog_list, settings.hist_exog_list)]
         self._stat = _Group(settings.stat_exog_list)
         self._ids: list[str] = []
@@ -68,6 +70,8 @@ class Learner:
         )
         self._support &= Support.of(y)
         self._sizes.add(level)
+        if self._scale is not None:
+            self._scale.add(panel, train)
         if self._calendar is not None:
             self._calendar.add(panel.ds[train])
         for group in self._groups:
@@ -112,6 +116,7 @@ class Learner:
             futr=futr,
             hist=hist,
             stat=stat,
+            scale_prior=None if self._scale is None or distribution == "negative-binomial" else self._scale.prior(),
         )
 
 
@@ -131,6 +136,38 @@ class _Sample:
 
     def values(self) -> Floats:
         return np.concatenate(self._parts)
+
+
+class _Scale:
+    """How the mean of the next h rows is best guessed: by that of the context, of all values, or between them."""
+
+    def __init__(self, h: int, input_size: int) -> None:
+        self._h, self._input_size = h, input_size
+        self._errors = np.zeros(len(PRIORS))
+
+    def add(self, panel: Panel, train: Bools) -> None:
+        known = train & panel.observed
+        size = np.where(known, np.abs(panel.y), 0.0)
+        means = np.bincount(panel.series, size, len(panel.ids)) / np.bincount(panel.series, known, len(panel.ids))
+        size /= np.where(means > 0, means, 1.0)[panel.series]  # so that sums over all series keep their digits
+        sums, counts = (np.concatenate([[0.0], np.cumsum(x)]) for x in (size, known))
+        place = np.arange(len(size)) - np.repeat(panel.starts, panel.lengths)
+        left = np.repeat(panel.lengths, panel.lengths) - place
+        origin = np.flatnonzero((place >= self._input_size) & (place % self._h == 0) & (left >= self._h))
+        first, context, end = origin - place[origin], origin - self._input_size, origin + self._h
+        with np.errstate(divide="ignore", invalid="ignore"):  # windows without any value, or of zeros alone
+            overall = (sums[origin] - sums[first]) / (counts[origin] - counts[first])
+            truth = (sums[end] - sums[origin]) / (counts[end] - counts[origin])
+        near, n = sums[origin] - sums[context], counts[origin] - counts[context]
+        usable = (overall > 0) & (truth > 0)
+        overall, truth, near, n = overall[usable], truth[usable], near[usable], n[usable]
+        for i, prior in enumerate(PRIORS):
+            guess = overall if prior is None else (near + prior * overall) / (n + prior)
+            self._errors[i] += np.abs(np.log(truth / guess)).sum()
+
+    def prior(self) -> float | None:
+        """The best, and none where there was nothing to compare."""
+        return PRIORS[int(self._errors.argmin())] if self._errors.any() else None
 
 
 class _Group:

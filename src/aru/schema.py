@@ -118,6 +118,7 @@ class Schema:
     futr: Group
     hist: Group
     stat: Group
+    scale_prior: float | None = None  # what `scaler="auto"` found (`aru.windows.Scaling`)
 
     @property
     def support(self) -> Support:

@@ -13,7 +13,7 @@ from aru.errors import ConfigError
 
 Integration = Literal["paper", "skip", "residual", "direct"]
 CellInput = Literal["h", "x", "raw"]
-Scaler = Literal["mean", "level"]
+Scaler = Literal["mean", "level", "auto"]
 Transform = Literal["log1p", "asinh"]
 DistributionName = Literal["auto", "gaussian", "student-t", "negative-binomial"]
 SupportName = Literal["auto", "real", "nonnegative", "count"]
@@ -176,7 +176,7 @@ class Settings:
         for name, value, allowed in (
             ("integration", self.integration, ("paper", "skip", "residual", "direct")),
             ("cell_input", self.cell_input, ("h", "x", "raw")),
-            ("scaler", self.scaler, ("mean", "level")),
+            ("scaler", self.scaler, ("mean", "level", "auto")),
             ("transform", self.transform, (None, "log1p", "asinh")),
             ("distribution", self.distribution, ("auto", "gaussian", "student-t", "negative-binomial")),
             ("support", self.support, ("auto", "real", "nonnegative", "count")),

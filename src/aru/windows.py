@@ -49,7 +49,7 @@ class Grid(NamedTuple):
 class Scaling(NamedTuple):
     """How s(o) is computed: see `scales`."""
 
-    kind: str
+    prior: float | None  # values of the context that the overall mean counts as; None: it is all that counts
     input_size: int
     unit: float
     typical: float
@@ -61,8 +61,8 @@ def scales(
 ) -> tuple[Float[Tensor, "batch window"], Bool[Tensor, "batch window"]]:
     """The scale s(o) > 0 at each origin, from observations up to it alone, and whether they were enough.
 
-    "mean":  unit + mean|y| over all of them (the paper's 1 + mean|y|).
-    "level": mean|y| over the context, shrunk by one pseudo-observation towards the overall mean.
+    Without a prior: unit + mean|y| over all of them (the paper's 1 + mean|y|). Else mean|y| over the context, shrunk
+    towards the overall mean as if that had been observed `prior` times more.
     Before the first observation it is the typical scale of the training data.
     """
     E = scaling.input_size
@@ -72,11 +72,11 @@ def scales(
     counts = block.count.unsqueeze(1) + torch.nn.functional.pad(seen.cumsum(1), (1, 0))
     total, count = _at(totals, grid), _at(counts, grid)
     overall = total / count.clamp(min=1)
-    if scaling.kind == "level":
+    if scaling.prior is not None:
         near = contexts(size, grid, E).sum(-1)
         n = contexts(block.observed.double(), grid, E).sum(-1)
         # The unit enters so lightly that it only matters where everything seen so far was zero.
-        scale = (near + overall) / (n + 1) + 1e-3 * scaling.unit
+        scale = (near + scaling.prior * overall) / (n + scaling.prior) + 1e-3 * scaling.unit
     else:
         scale = scaling.unit + overall
     return torch.where(count > 0, scale, scaling.typical), count >= scaling.enough

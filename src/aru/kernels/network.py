@@ -34,7 +34,7 @@ class Shape(NamedTuple):
     stride: int
     enough: int  # values that an origin must have known for its window to be learned from
     season: int  # 0: none
-    level: bool  # scaler="level"
+    prior: float  # of the scale, inf: none (`aru.windows.Scaling`)
     transform: int  # index into TRANSFORMS
     integration: int
     robust: bool
@@ -238,14 +238,14 @@ def _scale(shape, y, observed, new_y, new_observed, b, start, t, total, count):
     if count <= 0:
         return shape.typical
     overall = total / count
-    if not shape.level:
+    if shape.prior == np.inf:
         return shape.unit + overall
     near, n, M = 0.0, 0, y.shape[1]
     for at in range(t - shape.input_size, t):
         if new_observed[start + at] if at >= 0 else observed[b, M + at]:
             near += abs(new_y[start + at] if at >= 0 else y[b, M + at])
             n += 1
-    return (near + overall) / (n + 1) + 1e-3 * shape.unit
+    return (near + shape.prior * overall) / (n + shape.prior) + 1e-3 * shape.unit
 
 
 @_kernel

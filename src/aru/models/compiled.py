@@ -6,6 +6,7 @@ over each series (`aru.kernels.network`); every other model computes with torch.
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -135,7 +136,7 @@ def _shape(model: Model, net: Network) -> kernel.Shape:
         stride=net.stride,
         enough=net.scaling.enough,
         season=net.season or 0,
-        level=net.scaling.kind == "level",
+        prior=math.inf if net.scaling.prior is None else net.scaling.prior,
         transform=kernel.TRANSFORMS.index(net.transform),
         integration=kernel.HEAD if aru is None else INTEGRATIONS[aru.joint.integration],
         robust=aru is not None and aru.robust,

@@ -65,7 +65,8 @@ class Inputs(nn.Module):
         self.input_size = schema.input_size
         self.transform = settings.transform
         enough = min(schema.input_size, settings.window_stride)
-        self.scaling = Scaling(settings.scaler, schema.input_size, schema.unit, schema.typical_scale, enough)
+        prior = {"mean": None, "level": 1.0}.get(settings.scaler, schema.scale_prior)
+        self.scaling = Scaling(prior, schema.input_size, schema.unit, schema.typical_scale, enough)
         self.futr_embeddings = Embeddings(tuple(len(c.values) for c in (*schema.futr[1], *schema.calendar)))
         self.hist_embeddings = Embeddings(tuple(len(c.values) for c in schema.hist[1]))
         self.static_embeddings = Embeddings(tuple(len(c.values) for c in schema.stat[1]))
