@@ -30,6 +30,7 @@ _SEASON: Settings = {"scaler": "level", "lags": [24, 36], "season": 12}
 _LONG: Settings = {"max_steps": 4000, "learning_rate": 5e-3}
 _LOCAL: Settings = {"scaler": "level"}
 _BETWEEN: Settings = {"scaler": "auto"}
+_BOTH: Settings = {"scaler": "auto", "lags": "auto"}  # the defaults
 
 
 def _ridge(value: float) -> Settings:
@@ -102,6 +103,7 @@ CANDIDATES: dict[str, dict[str, dict[str, Settings]]] = {
             },
             # Seventh round: scaled by the level.
             "level": _LOCAL,
+            "auto, lags": _BOTH,
             "level, lags 51-53": {**_LOCAL, **_WEEKS},
             "level, log1p, dropout, lags 51-53, weighted, stride 4, learned alphas": {
                 **_LOCAL,
@@ -150,6 +152,7 @@ CANDIDATES: dict[str, dict[str, dict[str, Settings]]] = {
             # Seventh round: what the level is worth alone.
             "default": {},
             "level": _LOCAL,
+            "auto, lags": _BOTH,
         },
         "gefcom2012": {
             "default": {},
@@ -168,6 +171,7 @@ CANDIDATES: dict[str, dict[str, dict[str, Settings]]] = {
             # Fifth round: scaled by the level.
             "level": _LOCAL,
             "auto": _BETWEEN,
+            "auto, lags": _BOTH,
             "level, xlarge, weighted": {**_LOCAL, **_XL, **_SIZE},
         },
         "electricity_10": {
@@ -219,6 +223,7 @@ CANDIDATES: dict[str, dict[str, dict[str, Settings]]] = {
             "medium, lag 12, long": {"lags": [12], "size": "medium", **_LONG},
             # Fourth round.
             "level": _LOCAL,
+            "auto, lags": _BOTH,
         },
     },
     "baseline": {

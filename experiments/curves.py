@@ -21,7 +21,7 @@ import pandas as pd
 from aru.backtest import scores
 from aru.datasets import synthetic as local_parameters
 from experiments.candidates import chosen
-from experiments.data import DATASETS, Dataset
+from experiments.data import DATASETS, PAPER, Dataset
 from experiments.provenance import hardware
 
 KEY = ("experiment", "dataset", "method", "variant", "seed")
@@ -111,6 +111,7 @@ def synthetic(job: Curve) -> Iterator[dict[str, Any]]:
     age = df.groupby("unique_id").cumcount(ascending=False)
     settings = {
         **about.settings,
+        **PAPER,
         "series_id": case["id"] == "yes",
         "distribution": "gaussian",
         "max_steps": 500,

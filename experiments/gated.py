@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from experiments.data import PAPER
 from experiments.frozen import TASKS, TRAIN, VALIDATION, Task
 from experiments.provenance import commit, hardware
 
@@ -41,7 +42,7 @@ def train(task: Task, h: int, arguments: argparse.Namespace) -> Any:
     place = task.df.groupby("unique_id").cumcount()
     size = task.df.groupby("unique_id").y.transform("size")
     settings: dict[str, Any] = {"max_steps": arguments.steps, "random_seed": arguments.seed, "accelerator": "cpu"}
-    settings |= {"futr_exog_list": task.covariates, "trainer_options": {"enable_progress_bar": False}}
+    settings |= {**PAPER, "futr_exog_list": task.covariates, "trainer_options": {"enable_progress_bar": False}}
     return Forecaster(h, task.freq, **settings).fit(task.df[place < (TRAIN * size).astype(int)])
 
 

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from aru.columns import Categories, Column
-from aru.errors import ColumnError, ConfigError, ValueRangeError
+from aru.errors import ColumnError, ValueRangeError
 from aru.frequency import CYCLES, DAY, Frequency, calendar_codes, from_index
-from aru.learning import ENOUGH_CYCLES, Learner, learn_schema
+from aru.learning import ENOUGH_CYCLES, PRIORS, Learner, learn_schema
 from aru.panel import Panel, read_panel
 from aru.schema import (
     CategoryColumn,
@@ -341,14 +341,13 @@ def test_automatic_lags_are_the_first_whole_seasons_not_shorter_than_h(
 
 
 def test_lags_as_asked_for() -> None:
-    assert choose_lags(Settings(h=4, freq="D"), Frequency("D")) == ()
+    assert choose_lags(Settings(h=4, freq="D", lags=None), Frequency("D")) == ()
     assert choose_lags(Settings(h=4, freq="D", lags=[9, 4, 9]), Frequency("D")) == (4, 9)
 
 
 @pytest.mark.parametrize("freq", [None, 1, "YS"])
 def test_automatic_lags_need_a_season(freq: str | int | None) -> None:
-    with pytest.raises(ConfigError, match="knows no season for freq"):
-        choose_lags(Settings(h=4, freq=freq, lags="auto"), Frequency(freq))
+    assert choose_lags(Settings(h=4, freq=freq, lags="auto"), Frequency(freq)) == ()
 
 
 @pytest.mark.parametrize(
@@ -372,7 +371,85 @@ def test_context_length(freq: str | int, h: int, given: int | None, length: int)
 def test_history_covers_the_longest_lag_of_the_first_row_of_the_context() -> None:
     schema, _ = learn(frame(30), h=4, input_size=5, lags=[4, 9])
     assert schema.history == 14
-    assert learn(frame(30), h=4, input_size=5)[0].history == 5
+    assert learn(frame(30), h=4, input_size=5, lags=None)[0].history == 5
+
+
+# How far the scale follows the latest values.
+
+
+def ten(y: Any) -> pd.DataFrame:
+    """Ten series of the values y (series, row)."""
+    series, n = y.shape
+    ds = pd.date_range("2024-01-01", periods=n)
+    return pd.DataFrame({"unique_id": np.repeat(np.arange(series), n), "ds": np.tile(ds, series), "y": y.ravel()})
+
+
+RANDOM = np.random.default_rng(0)
+NOISE = 10 * np.exp(RANDOM.normal(size=(10, 120)))
+GROWTH = NOISE * np.exp(0.05 * np.arange(120))
+WALK = np.exp(0.07 * RANDOM.normal(size=(10, 120)).cumsum(1)) * np.exp(RANDOM.normal(size=(10, 120)))
+
+
+def prior_by_loops(y: Any, h: int, E: int) -> float | None:
+    errors = dict.fromkeys(PRIORS, 0.0)
+    for values in np.abs(y):
+        for origin in range(0, len(values) - h + 1, h):
+            past, truth = values[:origin], np.nanmean(values[origin : origin + h])
+            if origin < E or not truth > 0 or not np.nanmean(past) > 0:
+                continue
+            near = past[-E:][~np.isnan(past[-E:])]
+            for prior in PRIORS:
+                if prior is None:
+                    guess = np.nanmean(past)
+                else:
+                    guess = (near.sum() + prior * np.nanmean(past)) / (len(near) + prior)
+                errors[prior] += abs(np.log(truth / guess))
+    return min(errors, key=errors.__getitem__)
+
+
+def test_the_scale_follows_the_latest_values_as_far_as_they_foretell() -> None:
+    options = {"h": 4, "input_size": 8, "scaler": "auto"}
+    gaps = np.where(RANDOM.random(WALK.shape) < 0.2, NAN, WALK)
+    gaps[:, 0] = 1.0
+    found = []
+    for y in (NOISE, GROWTH, WALK, gaps, -WALK, 1e12 * WALK):
+        schema, _ = learn(ten(y), **options)
+        assert schema.scale_prior == prior_by_loops(y, 4, 8)
+        found.append(schema.scale_prior)
+    assert found[0] is None or found[0] >= 64
+    assert found[1] == 1.0
+    assert found[2] not in (None, 1.0)
+    assert found[2] == found[4] == found[5]
+
+
+def test_one_series_size_does_not_drown_the_others() -> None:
+    y = np.concatenate([1e15 * GROWTH[:1], GROWTH[1:], np.zeros((1, 120))])
+    assert learn(ten(y), h=4, input_size=8)[0].scale_prior == 1.0
+
+
+def test_the_scale_is_learned_from_training_rows_alone() -> None:
+    y = NOISE.copy()
+    y[:, 60:] = GROWTH[:, 60:]
+    train = np.tile(np.arange(120) < 60, 10)
+    known, _ = learn(ten(y), h=4, input_size=8, train=train)
+    assert known.scale_prior == learn(ten(NOISE), h=4, input_size=8, train=train)[0].scale_prior
+    assert known.scale_prior != learn(ten(y), h=4, input_size=8)[0].scale_prior
+
+
+@pytest.mark.filterwarnings("error")
+def test_where_nothing_shows_how_far_the_scale_follows_it_is_the_mean() -> None:
+    assert learn(ten(NOISE), scaler="mean")[0].scale_prior is None
+    assert learn(ten(GROWTH), scaler="level")[0].scale_prior is None
+    assert learn(ten(np.round(GROWTH)), distribution="negative-binomial")[0].scale_prior is None
+    assert learn(ten(GROWTH[:, :8]), h=4, input_size=8)[0].scale_prior is None  # no window
+    assert learn(ten(np.zeros((3, 40))), support="real", distribution="student-t")[0].scale_prior is None
+
+
+def test_a_schema_from_before_there_was_a_prior_can_be_read() -> None:
+    schema, _ = learn(frame(30), scaler="mean")
+    values = schema.to_json()
+    del values["scale_prior"]
+    assert Schema.from_json(values) == schema
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,8 @@ def results() -> pd.DataFrame:
             freq="h",
             input_size=24,
             model=model,
+            lags=None,
+            scaler="mean",
             distribution="gaussian",
             robust=False,
             learning_rate=0.02,

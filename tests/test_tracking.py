@@ -141,7 +141,7 @@ def test_where_adaptation_hurts_the_gate_protects() -> None:
     y = 50 + 10 * np.random.default_rng(0).normal(size=(series, T))
     ids = np.repeat([f"s{i:02}" for i in range(series)], T)
     df = pd.DataFrame({"unique_id": ids, "ds": np.tile(np.arange(T), series), "y": y.ravel()})
-    local = {"alphas": (0.7,), "ridge": 0.01, "learn_ridge": False, "robust": False}
+    local = {"alphas": (0.7,), "ridge": 0.01, "learn_ridge": False, "robust": False, "scaler": "mean"}
     training = {"freq": 1, "max_steps": 40, "learning_rate": 0.05, "weight_average": 0.0}
     model = Forecaster(**{**BASE, **training, **local}).fit(df[df.ds < 60])
     torch.nn.init.ones_(model._require_fit().models[0].joint.mix)

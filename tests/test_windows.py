@@ -24,6 +24,7 @@ from aru.windows import (
 E = 3
 LENGTHS = (9, 1, 6, 14)
 LAGS = (2, 5)
+PRIORS = (None, 1.0, 16.0)
 
 
 class Ragged(NamedTuple):
@@ -226,16 +227,16 @@ def naive_scale(scaling: Scaling, total: float, count: int, values: list[float],
     if count == 0:
         return scaling.typical
     overall = (total + sum(values)) / count
-    if scaling.kind == "mean":
+    if scaling.prior is None:
         return scaling.unit + overall
-    return (sum(context) + overall) / (len(context) + 1) + 1e-3 * scaling.unit
+    return (sum(context) + scaling.prior * overall) / (len(context) + scaling.prior) + 1e-3 * scaling.unit
 
 
-@pytest.mark.parametrize("kind", ["mean", "level"])
+@pytest.mark.parametrize("prior", PRIORS)
 @pytest.mark.parametrize("grid", [Grid(0, 1, 10), Grid(2, 3, 3), Grid(4, 1, 1)])
 @pytest.mark.parametrize("enough", [1, 4])
-def test_scales_equal_a_loop_over_observations(kind: str, grid: Grid, enough: int) -> None:
-    block, scaling = random_block(3, E + 10), Scaling(kind, E, 0.7, 42.0, enough)
+def test_scales_equal_a_loop_over_observations(prior: float | None, grid: Grid, enough: int) -> None:
+    block, scaling = random_block(3, E + 10), Scaling(prior, E, 0.7, 42.0, enough)
     block = block._replace(total=block.total * torch.tensor([1, 1, 0]), count=block.count * torch.tensor([1, 1, 0]))
     block = block._replace(observed=block.observed.clone())
     block.observed[2, :5] = False  # a series that has not begun
@@ -252,10 +253,10 @@ def test_scales_equal_a_loop_over_observations(kind: str, grid: Grid, enough: in
             assert bool(informed[b, w]) == (block.count[b] + len(new) >= enough)
 
 
-@pytest.mark.parametrize("kind", ["mean", "level"])
+@pytest.mark.parametrize("prior", PRIORS)
 @pytest.mark.parametrize("change", [1e12, -3.0, float("nan")])
-def test_nothing_after_an_origin_changes_its_scale_by_one_bit(kind: str, change: float) -> None:
-    block, grid, scaling = random_block(4, E + 40), Grid(0, 1, 41), Scaling(kind, E, 1.0, 42.0, 1)
+def test_nothing_after_an_origin_changes_its_scale_by_one_bit(prior: float | None, change: float) -> None:
+    block, grid, scaling = random_block(4, E + 40), Grid(0, 1, 41), Scaling(prior, E, 1.0, 42.0, 1)
     before, informed = scales(block, grid, scaling)
     for origin in (0, 1, 17, 39):
         y, observed = block.y.clone(), block.observed.clone()
@@ -268,18 +269,18 @@ def test_nothing_after_an_origin_changes_its_scale_by_one_bit(kind: str, change:
             assert not torch.equal(after[:, origin + 1 :], before[:, origin + 1 :])
 
 
-@pytest.mark.parametrize("kind", ["mean", "level"])
-def test_values_that_were_not_observed_do_not_count(kind: str) -> None:
-    block, scaling = random_block(2, E + 6), Scaling(kind, E, 1.0, 42.0, 1)
+@pytest.mark.parametrize("prior", PRIORS)
+def test_values_that_were_not_observed_do_not_count(prior: float | None) -> None:
+    block, scaling = random_block(2, E + 6), Scaling(prior, E, 1.0, 42.0, 1)
     garbage = block._replace(y=torch.where(block.observed, block.y, 1e9))
     assert torch.equal(scales(block, Grid(0, 1, 7), scaling)[0], scales(garbage, Grid(0, 1, 7), scaling)[0])
 
 
-@pytest.mark.parametrize("kind", ["mean", "level"])
-def test_a_series_of_zeros_has_a_positive_scale(kind: str) -> None:
+@pytest.mark.parametrize("prior", PRIORS)
+def test_a_series_of_zeros_has_a_positive_scale(prior: float | None) -> None:
     block = random_block(1, E + 4)
     zeros = block._replace(y=torch.zeros_like(block.y), observed=torch.ones_like(block.observed), total=block.total * 0)
-    scale, informed = scales(zeros, Grid(0, 1, 5), Scaling(kind, E, 0.5, 42.0, 1))
+    scale, informed = scales(zeros, Grid(0, 1, 5), Scaling(prior, E, 0.5, 42.0, 1))
     assert (scale > 0).all()
     assert informed.all()
 
@@ -289,15 +290,15 @@ def test_the_level_follows_a_trend_and_the_mean_does_not() -> None:
     block = random_block(1, E + 60)._replace(y=y, observed=torch.ones(1, E + 60, dtype=torch.bool))
     block = block._replace(total=y[:, :E].sum(1), count=torch.tensor([float(E)], dtype=torch.float64))
     last = Grid(60, 1, 1)
-    level, mean = (scales(block, last, Scaling(kind, E, 1.0, 42.0, 1))[0].item() for kind in ("level", "mean"))
+    level, mean = (scales(block, last, Scaling(prior, E, 1.0, 42.0, 1))[0].item() for prior in (1.0, None))
     assert mean == pytest.approx(501.5, rel=1e-3)
     assert level > 0.85 * 1000
 
 
 def test_the_scale_at_an_origin_is_the_same_however_the_block_was_cut(data: Ragged) -> None:
     """Training cuts blocks anywhere; streaming begins each where the last one ended."""
-    for kind in ("mean", "level"):
-        scaling = Scaling(kind, E, 1.0, 42.0, 1)
+    for prior in PRIORS:
+        scaling = Scaling(prior, E, 1.0, 42.0, 1)
         whole, _ = scales(gather(data, [3], [0], 14), Grid(0, 1, 15), scaling)
         for begin in (1, 4, 13):
             part, _ = scales(gather(data, [3], [begin], 14 - begin), Grid(0, 1, 15 - begin), scaling)
@@ -308,5 +309,5 @@ def test_blocks_are_left_alone(data: Ragged) -> None:
     block = gather(data, [3, 0], [4, 2], 6)
     before = [v.clone() for v in block]
     shift_block(block, torch.tensor([2, 1]), 3, E)
-    scales(block, Grid(0, 2, 3), Scaling("level", E, 1.0, 42.0, 1))
+    scales(block, Grid(0, 2, 3), Scaling(1.0, E, 1.0, 42.0, 1))
     assert all(torch.equal(a, b) for a, b in zip(block, before, strict=True))

@@ -73,7 +73,8 @@ class Forecaster:
         futr_exog_list: Columns known in advance. Numbers are rescaled; category, string and bool columns are embedded.
         hist_exog_list: Columns known only up to the present.
         stat_exog_list: Columns of `static_df`.
-        lags: Past values of y as inputs, none shorter than h; "auto": whole seasons by frequency.
+        lags: Past values of y as inputs, none shorter than h; "auto": the first whole seasons by frequency, none
+            where it has no natural season; None: none.
         season: Rows of a season: each lead reads the latest known value of its own phase, too, however long h is.
         encoder: "lstm", "gru", "sru" (statistical recurrent unit) or "fru" (Fourier recurrent unit).
         encoder_layers: Layers of the encoder.
@@ -88,7 +89,8 @@ class Forecaster:
         local_variance: Let the local variance inform the forecast's spread.
         stop_gradient: Treat local parameters as constants in training.
         stride: Steps between the origins whose summaries enter the statistics; None: h.
-        scaler: "mean" of all values so far, or local "level" (trending series).
+        scaler: Scale of a series: the "mean" of all its values so far (the paper's), the "level" of its context, or
+            "auto": between them, as training shows that they foretell.
         transform: None, "log1p" or "asinh" of the scaled target.
         robust: Weigh observations in the statistics by how plausible the global forecast finds them.
         distribution: "auto", "student-t", "gaussian" or "negative-binomial".
@@ -129,7 +131,7 @@ class Forecaster:
         futr_exog_list: Sequence[str] | None = None,
         hist_exog_list: Sequence[str] | None = None,
         stat_exog_list: Sequence[str] | None = None,
-        lags: Sequence[int] | Literal["auto"] | None = None,
+        lags: Sequence[int] | Literal["auto"] | None = "auto",
         season: int | None = None,
         encoder: str = "lstm",
         encoder_layers: int = 1,
@@ -144,7 +146,7 @@ class Forecaster:
         local_variance: bool = True,
         stop_gradient: bool = False,
         stride: int | None = None,
-        scaler: Scaler = "mean",
+        scaler: Scaler = "auto",
         transform: Transform | None = None,
         robust: bool = True,
         distribution: DistributionName = "auto",

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from aru.columns import Categories, Column, Floats, Ints
-from aru.errors import ColumnError, ConfigError, listing
+from aru.errors import ColumnError, listing
 from aru.frequency import CODES, Frequency, Times, calendar_codes
 from aru.panel import Panel
 from aru.settings import Settings
@@ -191,13 +191,10 @@ def context_length(settings: Settings, freq: Frequency) -> int:
 
 
 def choose_lags(settings: Settings, freq: Frequency) -> tuple[int, ...]:
-    """Lags as asked for, or with "auto" the first whole seasons that are not shorter than the horizon."""
+    """Lags as asked for, or with "auto" the first whole seasons, if any, that are not shorter than the horizon."""
     if settings.lags != "auto":
         return tuple(settings.lags or ())
-    seasons = freq.seasons()
-    if not seasons:
-        raise ConfigError(f"lags='auto' knows no season for freq={settings.freq!r}: give the lags as numbers.")
-    return tuple(sorted({season * -(-settings.h // season) for season in seasons}))
+    return tuple(sorted({season * -(-settings.h // season) for season in freq.seasons()}))
 
 
 def choose_distribution(settings: Settings, counts: bool, zeros: float) -> str:

@@ -44,7 +44,9 @@ SIZES: Mapping[str, Size] = MappingProxyType(
 # validation loss; the forecast is the average over the five epochs that validated best.
 PAPER: Mapping[str, Any] = MappingProxyType(
     {
+        "lags": None,
         "integration": "paper",
+        "scaler": "mean",
         "distribution": "gaussian",
         "robust": False,
         "learn_ridge": False,
@@ -75,7 +77,7 @@ class Settings:
     futr_exog_list: Sequence[str] = ()
     hist_exog_list: Sequence[str] = ()
     stat_exog_list: Sequence[str] = ()
-    lags: Sequence[int] | Literal["auto"] | None = None
+    lags: Sequence[int] | Literal["auto"] | None = "auto"
     season: int | None = None
     encoder: str = "lstm"
     encoder_layers: int = 1
@@ -90,7 +92,7 @@ class Settings:
     local_variance: bool = True
     stop_gradient: bool = False
     stride: int | None = None
-    scaler: Scaler = "mean"
+    scaler: Scaler = "auto"
     transform: Transform | None = None
     robust: bool = True
     distribution: DistributionName = "auto"

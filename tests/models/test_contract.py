@@ -37,18 +37,19 @@ BASE: dict[str, Any] = {
     "hist_exog_list": ["temp", "weather"],
     "stat_exog_list": ["kind", "area"],
 }
+PAPERS: dict[str, Any] = {"lags": None, "scaler": "mean"}
 VARIANTS: dict[str, dict[str, Any]] = {
     **{f"model-{name}": {"model": name} for name in MODELS},
     "finetuned": {"model": "baseline", "finetune_steps": 2},
     "finetuned-decoder-rnn": {"model": "baseline", "finetune_steps": 1, "decoder_rnn": True, "stride": 3},
     "skip-not-robust": {"integration": "skip", "robust": False},
     "direct-not-robust": {"model": "aru-direct", "robust": False, "local_variance": False},
-    "generated-paper": {"model": "aru-generated", "integration": "paper", "robust": False},
+    "generated-paper": {"model": "aru-generated", "integration": "paper", "robust": False, **PAPERS},
     "deepar-many": {"model": "deepar", "encoder": "gru", "encoder_layers": 2, "lags": (4, 9), "transform": "asinh"},
     "deepar-counts": {"model": "deepar", "distribution": "negative-binomial"},
     "residual-decoder-rnn": {"integration": "residual", "decoder_rnn": True},
     "residual-not-robust": {"integration": "residual", "robust": False, "stride": 1},
-    "paper": {"integration": "paper", "robust": False, "distribution": "gaussian"},
+    "paper": {"integration": "paper", "robust": False, "distribution": "gaussian", **PAPERS},
     "level": {"scaler": "level", "series_id": True},
     "asinh-cell-x": {"transform": "asinh", "cell_input": "x"},
     "log1p-cell-raw": {"transform": "log1p", "cell_input": "raw", "local_variance": False},
@@ -700,7 +701,7 @@ def test_forecasts_from_too_few_values_teach_nothing(stride: int, way: str) -> N
 @pytest.mark.parametrize("stride", [1, H])
 def test_an_empty_state_is_the_global_forecast(robust: bool, stride: int) -> None:
     """integration="residual": after its first value a series' forecast is exactly the global head's."""
-    f = fit(integration="residual", robust=robust, stride=stride, max_steps=20)
+    f = fit(integration="residual", robust=robust, stride=stride, max_steps=20, scaler="mean")
     static = pd.DataFrame({"unique_id": ["new"], "kind": ["x"], "area": [1.0]})
     f.update(rows("new", 60, [12.0]), static_df=static)
     engine, model = f._engine, f._engine.models[0]

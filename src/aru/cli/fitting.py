@@ -82,7 +82,9 @@ def fit(
             "--lags",
             "LAGS",
             MODEL,
-            "Past values as inputs, none shorter than the horizon: numbers separated by commas, or auto.",
+            "Past values as inputs, none shorter than the horizon: numbers separated by commas, auto (whole seasons "
+            "by frequency) or none.",
+            Settings.lags,
         ),
     ] = None,
     size: Annotated[
@@ -125,7 +127,7 @@ def fit(
             "--scaler",
             "NAME",
             MODEL,
-            "Scale of a series: mean of all its values so far, or level for trending series.",
+            "Scale of a series: mean of all its values so far, level of the latest ones, or auto, in between.",
             Settings.scaler,
         ),
     ] = None,
@@ -277,7 +279,7 @@ def fit(
             "futr_exog_list": options.split(futr),
             "hist_exog_list": options.split(hist),
             "stat_exog_list": options.split(stat),
-            "lags": lags if lags in (None, "auto") else options.numbers("--lags", lags, int),
+            "lags": lags if lags in (None, "auto") else () if lags == "none" else options.numbers("--lags", lags, int),
             "size": options.numbers("--size", size, int) if size and "," in size else size,
             "alphas": options.numbers("--alphas", alphas, float),
             "ridge": ridge,
