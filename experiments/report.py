@@ -48,7 +48,7 @@ FIGURES = {
 ROSSMANN_ROWS = {
     "baseline 4000": "Baseline: the same network without adaptation, 4,000 steps",
     "baseline 8000": "Baseline, 8,000 steps",
-    "aru": "ARU, default settings (1,000 steps)",
+    "aru": "ARU, nothing chosen (1,000 steps)",
     "aru batch 32": "**ARU, `batch_size=32`, chosen on validation**",
     "baseline 8000, dropout": "Baseline, 8,000 steps, dropout .1 (worse on validation)",
     "aru batch 32, dropout": "ARU, `batch_size=32`, dropout .1 (as good on validation)",
@@ -81,7 +81,8 @@ what is missing, `--dataset`, `--protocol`, `--method`, `--variant` and `--seeds
   quantile loss at .1 to .9, coverage and width (relative to mean |y|) of 90 % intervals, MASE of the median in units
   of the seasonal naive error in training. Mean ± standard deviation over seeds.
 - Configurations were chosen on several windows before all test rows ([below](#choices)), never on the test. Networks
-  that do not adapt are by default trained four times as long as ARU, at half the rate. No series id, unless said.
+  that do not adapt are by default trained four times as long as ARU, at half the rate. No series id, unless said. Where
+  a choice names no lags or scale they are the paper's (`lags=None`, `scaler="mean"`), all else is the library's default.
 - `experiments/published.csv` holds the paper's figures. Electricity and Traffic are not at hand in full; hourly
   stand-ins take their place.
 
