@@ -149,7 +149,15 @@ CANDIDATES: dict[str, dict[str, dict[str, Settings]]] = {
             "level, lags, season, stride 12": {**_SEASON, "stride": 12},
             "level, lags, season, ridge 10, stride 12": {**_SEASON, **_ridge(10.0), "stride": 12},
             "level, lags, season, ridge 10, learned alphas": {**_SEASON, **_ridge(10.0), "learn_alphas": True},
-            # Seventh round: what the level is worth alone.
+            # Seventh round: the local prediction alone.
+            "level, lags, season, stride 12, direct": {**_SEASON, "stride": 12, "integration": "direct"},
+            "level, lags, season, ridge 10, stride 12, direct": {
+                **_SEASON,
+                **_ridge(10.0),
+                "stride": 12,
+                "integration": "direct",
+            },
+            # What the level is worth alone.
             "default": {},
             "level": _LOCAL,
             "auto, lags": _BOTH,
