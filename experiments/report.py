@@ -81,8 +81,9 @@ what is missing, `--dataset`, `--protocol`, `--method`, `--variant` and `--seeds
   quantile loss at .1 to .9, coverage and width (relative to mean |y|) of 90 % intervals, MASE of the median in units
   of the seasonal naive error in training. Mean ± standard deviation over seeds.
 - Configurations were chosen on several windows before all test rows ([below](#choices)), never on the test. Networks
-  that do not adapt are by default trained four times as long as ARU, at half the rate. No series id, unless said. Where
-  a choice names no lags or scale they are the paper's (`lags=None`, `scaler="mean"`), all else is the library's default.
+  that do not adapt are by default trained four times as long as ARU, at half the rate. No series id, unless said.
+  Where a choice names no lags or no scale they are the paper's (`lags=None`, `scaler="mean"`); all else that it does not
+  name is the library's default.
 - `experiments/published.csv` holds the paper's figures. Electricity and Traffic are not at hand in full; hourly
   stand-ins take their place.
 

@@ -164,6 +164,19 @@ def test_fit_options_reach_the_forecaster(tmp_path: Path) -> None:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("given", "settings", "learned"),
+    [([], "auto", (7,)), (["--lags", "none"], (), ()), (["--lags", "auto"], "auto", (7,)), (["--paper"], None, ())],
+)
+def test_lags_of_the_command_line(tmp_path: Path, given: list[str], settings: Any, learned: Any) -> None:
+    data = write(sales(), tmp_path / "sales.csv")
+    assert aru("fit", data, tmp_path / "model", *TINY, *given).code == 0
+    f = Forecaster.load(tmp_path / "model", "cpu")
+    assert f.settings.lags == settings
+    assert f._require_fit().schema.lags == learned
+    assert f.settings.scaler == ("mean" if "--paper" in given else "auto")
+
+
 def test_every_setting_can_be_reached() -> None:
     defaults = Settings(h=1, freq="D").to_json()
     assert set(options.parse_set([f"{name}={json.dumps(value)}" for name, value in defaults.items() if value])) == {

@@ -331,6 +331,8 @@ def test_integer_ids_are_remembered() -> None:
         ("MS", 18, (24,)),
         ("W", 13, (52,)),
         ("B", 10, (10,)),
+        ("15min", 96, (96, 672)),
+        ("5min", 12, (288,)),
     ],
 )
 def test_automatic_lags_are_the_first_whole_seasons_not_shorter_than_h(
@@ -345,7 +347,7 @@ def test_lags_as_asked_for() -> None:
     assert choose_lags(Settings(h=4, freq="D", lags=[9, 4, 9]), Frequency("D")) == (4, 9)
 
 
-@pytest.mark.parametrize("freq", [None, 1, "YS"])
+@pytest.mark.parametrize("freq", [None, 1, "YS", "min"])
 def test_automatic_lags_need_a_season(freq: str | int | None) -> None:
     assert choose_lags(Settings(h=4, freq=freq, lags="auto"), Frequency(freq)) == ()
 

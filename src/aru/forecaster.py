@@ -73,8 +73,8 @@ class Forecaster:
         futr_exog_list: Columns known in advance. Numbers are rescaled; category, string and bool columns are embedded.
         hist_exog_list: Columns known only up to the present.
         stat_exog_list: Columns of `static_df`.
-        lags: Past values of y as inputs, none shorter than h; "auto": the first whole seasons by frequency, none
-            where it has no natural season; None: none.
+        lags: Past values of y as inputs, none shorter than h; "auto": the first whole seasons by frequency (none
+            without a natural season of at most 1,000 rows); None: none.
         season: Rows of a season: each lead reads the latest known value of its own phase, too, however long h is.
         encoder: "lstm", "gru", "sru" (statistical recurrent unit) or "fru" (Fourier recurrent unit).
         encoder_layers: Layers of the encoder.

@@ -26,6 +26,7 @@ from aru.settings import Settings
 from aru.support import Support
 
 OUTSIDE = 1.0  # how far a number may leave its training range, in units of the range, before it is cut off
+LONGEST_SEASON = 1000  # rows; what reaches further back would fill a series' state
 MANY_ZEROS = 0.2  # share of zeros from which counts are modelled as counts
 TRUTHS = {"true": "true", "1": "true", "1.0": "true", "false": "false", "0": "false", "0.0": "false"}
 
@@ -191,10 +192,14 @@ def context_length(settings: Settings, freq: Frequency) -> int:
 
 
 def choose_lags(settings: Settings, freq: Frequency) -> tuple[int, ...]:
-    """Lags as asked for, or with "auto" the first whole seasons, if any, that are not shorter than the horizon."""
+    """Lags as asked for, or with "auto" the first whole seasons that are not shorter than the horizon.
+
+    There may be none: the frequency may have no season, or only some that are too many rows.
+    """
     if settings.lags != "auto":
         return tuple(settings.lags or ())
-    return tuple(sorted({season * -(-settings.h // season) for season in freq.seasons()}))
+    seasons = [season for season in freq.seasons() if season <= LONGEST_SEASON]
+    return tuple(sorted({season * -(-settings.h // season) for season in seasons}))
 
 
 def choose_distribution(settings: Settings, counts: bool, zeros: float) -> str:
