@@ -82,8 +82,8 @@ what is missing, `--dataset`, `--protocol`, `--method`, `--variant` and `--seeds
   of the seasonal naive error in training. Mean ± standard deviation over seeds.
 - Configurations were chosen on several windows before all test rows ([below](#choices)), never on the test. Networks
   that do not adapt are by default trained four times as long as ARU, at half the rate. No series id, unless said.
-  Where a choice names no lags or no scale they are the paper's (`lags=None`, `scaler="mean"`); all else that it does not
-  name is the library's default.
+  Where a choice names no lags or no scale they are the paper's (`lags=None`, `scaler="mean"`); all else that it does
+  not name is the library's default.
 - `experiments/published.csv` holds the paper's figures. Electricity and Traffic are not at hand in full; hourly
   stand-ins take their place.
 
