@@ -17,6 +17,7 @@ import torch
 from aru import Forecaster
 from aru.engine import Engine
 from aru.frequency import Frequency
+from aru.models.network import Inputs
 from aru.panel import read_panel
 from aru.state import leaves, take
 from tests.shops import BASE, COVARIATES, STATIC, both, rows
@@ -93,9 +94,22 @@ def run(forecaster: Forecaster, compiled: bool) -> tuple[Forecaster, pd.DataFram
     return copy, copy.predict(future() if engine.settings.futr_exog_list else None, level=[80])
 
 
+@pytest.mark.parametrize("prior", [None, 1.0, 16.0])
+def test_scales_of_every_prior(prior: float | None) -> None:
+    forecaster = fitted()
+    inputs = [m for m in forecaster._require_fit().models[0].modules() if isinstance(m, Inputs)]
+    assert inputs
+    for module in inputs:
+        module.scaling = module.scaling._replace(prior=prior)
+    compare(forecaster)
+
+
 @pytest.mark.parametrize("name", VARIANTS)
 def test_states_and_forecasts_are_those_of_the_modules(name: str) -> None:
-    forecaster = fitted(**VARIANTS[name])
+    compare(fitted(**VARIANTS[name]))
+
+
+def compare(forecaster: Forecaster) -> None:
     fast, forecast = run(forecaster, compiled=True)
     slow, expected = run(forecaster, compiled=False)
     for (path, value), (_, other) in zip(leaves(fast._state), leaves(slow._state), strict=True):
