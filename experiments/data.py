@@ -14,9 +14,9 @@ import pandas as pd
 from aru.datasets import load
 
 DATA = Path(os.environ.get("ARU_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
-# The paper's inputs and scale are what candidates differ from; the parts are short series.
+# What candidates differ from: no lags but those of the description (Walmart's 52 weeks), and the paper's scale.
 PAPER: dict[str, Any] = {"lags": None, "scaler": "mean"}
-SETTINGS: dict[str, dict[str, Any]] = {"parts": {"size": "small"}}
+SETTINGS: dict[str, dict[str, Any]] = {"parts": {"size": "small"}}  # short series
 NAMES = ("rossmann", "walmart", "m4_hourly", "gefcom2012", "tourism_monthly", "parts", "electricity_10")
 
 
@@ -34,7 +34,7 @@ def read(name: str) -> Dataset:
     """A dataset from the data folder (ARU_DATA, else `../shared/data` beside the repository)."""
     df, static, about = load(name, DATA)
     hourly = about.freq == "h" and about.stream_windows > 1  # a day of a few series says little: a week is tested
-    settings = {**about.settings, **PAPER, **SETTINGS.get(name, {})}
+    settings = {**PAPER, **about.settings, **SETTINGS.get(name, {})}
     return Dataset(df, static, about.h * (about.stream_windows if hourly else 1), settings)
 
 
