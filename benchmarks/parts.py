@@ -40,6 +40,7 @@ def fit(folder: str, whole: bool) -> None:
     data: Any = pd.read_parquet(folder, columns=["unique_id", "ds", "y"]) if whole else folder
     options = {"enable_progress_bar": False}
     settings: dict[str, Any] = {"h": 16, "freq": "D", "input_size": 16, "max_steps": 30, "accelerator": "cpu"}
+    settings |= {"lags": None, "scaler": "mean"}
     Forecaster(**settings, trainer_options=options).fit(data, val_size=16)
     print(json.dumps({"before_mb": before, "added_mb": resident() - before}))
 

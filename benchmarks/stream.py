@@ -30,7 +30,15 @@ def trained() -> Forecaster:
     """Weights do not matter for speed: a few steps are enough."""
     df = pd.concat([frame([f"t{i}"] * 64, np.arange(64)) for i in range(8)])
     options = {"enable_progress_bar": False, "logger": False}
-    settings: dict[str, Any] = {"h": 16, "freq": "D", "input_size": 16, "lags": None, "size": "medium", "max_steps": 5}
+    settings: dict[str, Any] = {
+        "h": 16,
+        "freq": "D",
+        "input_size": 16,
+        "lags": None,
+        "scaler": "mean",
+        "size": "medium",
+        "max_steps": 5,
+    }
     return Forecaster(**settings, accelerator="cpu", trainer_options=options).fit(df).without_series()
 
 

@@ -13,9 +13,10 @@ import torch
 from aru.columns import Categories, Column
 from aru.errors import ColumnError, ValueRangeError
 from aru.frequency import CYCLES, DAY, Frequency, calendar_codes, from_index
-from aru.learning import ENOUGH_CYCLES, PRIORS, Learner, learn_schema
+from aru.learning import PRIORS, Learner, learn_schema
 from aru.panel import Panel, read_panel
 from aru.schema import (
+    ENOUGH_CYCLES,
     CategoryColumn,
     NumberColumn,
     Schema,
@@ -338,18 +339,28 @@ def test_integer_ids_are_remembered() -> None:
 def test_automatic_lags_are_the_first_whole_seasons_not_shorter_than_h(
     freq: str, h: int, lags: tuple[int, ...]
 ) -> None:
-    assert choose_lags(Settings(h=h, freq=freq, lags="auto"), Frequency(freq)) == lags
+    assert choose_lags(Settings(h=h, freq=freq, lags="auto"), Frequency(freq), rows=5000) == lags
     assert min(lags) >= h
 
 
 def test_lags_as_asked_for() -> None:
-    assert choose_lags(Settings(h=4, freq="D", lags=None), Frequency("D")) == ()
-    assert choose_lags(Settings(h=4, freq="D", lags=[9, 4, 9]), Frequency("D")) == (4, 9)
+    assert choose_lags(Settings(h=4, freq="D", lags=None), Frequency("D"), rows=50) == ()
+    assert choose_lags(Settings(h=4, freq="D", lags=[9, 4, 9]), Frequency("D"), rows=5) == (4, 9)
 
 
 @pytest.mark.parametrize("freq", [None, 1, "YS", "min"])
 def test_automatic_lags_need_a_season(freq: str | int | None) -> None:
-    assert choose_lags(Settings(h=4, freq=freq, lags="auto"), Frequency(freq)) == ()
+    assert choose_lags(Settings(h=4, freq=freq, lags="auto"), Frequency(freq), rows=5000) == ()
+
+
+@pytest.mark.parametrize(("rows", "lags"), [(293, (24,)), (294, (24, 168)), (41, ()), (42, (24,))])
+def test_automatic_lags_are_those_that_training_can_see(rows: int, lags: tuple[int, ...]) -> None:
+    """Of the longest series, in rows that are trained on."""
+    df = pd.concat(
+        [frame(rows + 200, freq="h").query("unique_id == 'a'"), frame(30, freq="h").query("unique_id == 'b'")]
+    )
+    train = np.concatenate([np.arange(rows + 200) < rows, np.ones(30, bool)])
+    assert learn(df, h=12, freq="h", train=train)[0].lags == lags
 
 
 @pytest.mark.parametrize(
@@ -397,7 +408,7 @@ def prior_by_loops(y: Any, h: int, E: int) -> float | None:
     for values in np.abs(y):
         for origin in range(0, len(values) - h + 1, h):
             past, truth = values[:origin], np.nanmean(values[origin : origin + h])
-            if origin < E or not truth > 0 or not np.nanmean(past) > 0:
+            if origin <= E or not truth > 0 or not np.nanmean(past) > 0:
                 continue
             near = past[-E:][~np.isnan(past[-E:])]
             for prior in PRIORS:
@@ -439,19 +450,30 @@ def test_the_scale_is_learned_from_training_rows_alone() -> None:
 
 
 @pytest.mark.filterwarnings("error")
+def test_a_series_of_validation_rows_alone_does_not_matter() -> None:
+    train = np.repeat(np.arange(10) < 9, 120)
+    assert learn(ten(WALK), h=4, input_size=8, train=train)[0].scale_prior == prior_by_loops(WALK[:9], 4, 8)
+
+
+@pytest.mark.filterwarnings("error")
 def test_where_nothing_shows_how_far_the_scale_follows_it_is_the_mean() -> None:
     assert learn(ten(NOISE), scaler="mean")[0].scale_prior is None
     assert learn(ten(GROWTH), scaler="level")[0].scale_prior is None
     assert learn(ten(np.round(GROWTH)), distribution="negative-binomial")[0].scale_prior is None
     assert learn(ten(GROWTH[:, :8]), h=4, input_size=8)[0].scale_prior is None  # no window
+    assert learn(ten(NOISE[:, :14]), h=4, input_size=8)[0].scale_prior is None  # contexts that are all of the past
+    assert learn(ten(np.full((3, 40), 0.1)), h=4, input_size=8)[0].scale_prior is None  # all guesses are right
     assert learn(ten(np.zeros((3, 40))), support="real", distribution="student-t")[0].scale_prior is None
 
 
 def test_a_schema_from_before_there_was_a_prior_can_be_read() -> None:
+    """Nor does a schema without one say so: stores and checkpoints of earlier versions stay valid."""
     schema, _ = learn(frame(30), scaler="mean")
-    values = schema.to_json()
-    del values["scale_prior"]
-    assert Schema.from_json(values) == schema
+    assert "scale_prior" not in schema.to_json()
+    assert Schema.from_json(schema.to_json()) == schema
+    found, _ = learn(ten(GROWTH), h=4, input_size=8)
+    assert found.to_json()["scale_prior"] == 1.0
+    assert Schema.from_json(found.to_json()) == found
 
 
 @pytest.mark.parametrize(
@@ -515,14 +537,17 @@ def test_encoding_leaves_the_panel_alone() -> None:
 
 def test_parts_are_learned_as_the_whole() -> None:
     options = {"h": 4, "freq": "D", "futr_exog_list": ["x", "c"], "stat_exog_list": ["k"], "series_id": True}
+    options |= {"input_size": 8}
     rng = np.random.default_rng(0)
-    df = frame(60, x=rng.normal(size=120), c=rng.choice(["u", "v", "w"], 120))
+    df = frame(120, x=rng.normal(size=240), c=rng.choice(["u", "v", "w"], 240))
+    df["y"] = np.concatenate([GROWTH[0], NOISE[0]])
     whole, _ = learn(df, {"k": Categories(np.array([1, 0]), ("p", "q"))}, **options)
     learner = Learner(Settings(**options), Frequency("D"))
     for uid, code in (("a", 1), ("b", 0)):
         part = read_panel(df[df["unique_id"] == uid], Frequency("D"), ["x", "c"])
         learner.add(part, {"k": Categories(np.array([code]), ("p", "q"))}, np.ones(len(part.ds), bool))
     assert learner.schema() == whole
+    assert whole.scale_prior not in {learn(ten(y), h=4, input_size=8)[0].scale_prior for y in (GROWTH[:1], NOISE[:1])}
     odd = read_panel(df.assign(x="text"), Frequency("D"), ["x", "c"])
     with pytest.raises(ColumnError, match="numbers in some parts"):
         learner.add(odd, {"k": Categories(np.array([0, 0]), ("p",))}, np.ones(len(odd.ds), bool))

@@ -98,8 +98,7 @@ class Engine:
         off = {"gate": False, "calibration": None, "size_weight": 0.0, "support": "auto"}
         settings = {k: v for k, v in self.settings.to_json().items() if k not in ("accelerator", "alias")}
         settings = {k: v for k, v in settings.items() if not (k in off and v == off[k])}
-        schema = {k: v for k, v in self.schema.to_json().items() if not (k == "scale_prior" and v is None)}
-        digest = hashlib.sha256(json.dumps([settings, schema], sort_keys=True).encode())
+        digest = hashlib.sha256(json.dumps([settings, self.schema.to_json()], sort_keys=True).encode())
         for model in self.models:
             for name, value in model.state_dict().items():
                 digest.update(name.encode() + value.cpu().contiguous().numpy().tobytes())

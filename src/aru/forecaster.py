@@ -45,7 +45,7 @@ from aru.models import build, resolve
 from aru.panel import Panel, read_panel
 from aru.predictions import future_style, predict_next, predict_rows, warn_failed
 from aru.records import Record
-from aru.schema import Schema, choose_lags, context_length
+from aru.schema import Schema
 from aru.settings import (
     Calibration,
     CellInput,
@@ -377,9 +377,8 @@ class Forecaster:
 
     def _read(self, df: Any, in_sight: int = 0) -> Panel:
         """Rows of a frame. Of a gap, as many steps are kept as a forecast sees, and the last `in_sight` besides."""
-        settings = self.settings
-        longest = context_length(settings, self._freq) + max(choose_lags(settings, self._freq), default=0)
-        panel = read_panel(df, self._freq, self._columns, max_gap=longest + settings.longest_window + in_sight)
+        seen = self._require_fit().schema.history + self.settings.longest_window
+        panel = read_panel(df, self._freq, self._columns, max_gap=seen + in_sight)
         return begin_with_values(panel, np.ones(len(panel.ids), bool), "df")
 
     def _require_fit(self) -> Engine:

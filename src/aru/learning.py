@@ -13,6 +13,7 @@ from aru.errors import ColumnError, ValueRangeError
 from aru.frequency import CYCLES, DAY, Frequency, Times, calendar_codes, calendar_features
 from aru.panel import Panel
 from aru.schema import (
+    ENOUGH_CYCLES,
     CategoryColumn,
     Group,
     NumberColumn,
@@ -25,7 +26,6 @@ from aru.schema import (
 from aru.settings import Settings
 from aru.support import ASKED, Support, broken, check_values, refusal
 
-ENOUGH_CYCLES = 1.75  # of a calendar feature, before it is a pattern and not just the date
 PRIORS = (1.0, 4.0, 16.0, 64.0, 256.0, None)  # of the scale
 SAMPLE = 2**20  # values that the typical size of the target is estimated from, where it comes in parts
 
@@ -45,7 +45,7 @@ class Learner:
     def __init__(self, settings: Settings, freq: Frequency) -> None:
         self._settings, self._freq = settings, freq
         self._kinds: _Kinds | None = None
-        self._count, self._zeros, self._total = 0, 0, 0.0
+        self._count, self._zeros, self._total, self._longest = 0, 0, 0.0, 0
         self._support = Support(nonnegative=True, integer=True)
         self._no_counts = ""  # rows of validation that are none
         self._sizes = _Sample()
@@ -68,6 +68,7 @@ class Learner:
             self._zeros + int((y == 0).sum()),
             self._total + float(level.sum()),
         )
+        self._longest = max(self._longest, int(np.bincount(panel.series[train], minlength=1).max()))
         self._support &= Support.of(y)
         self._sizes.add(level)
         if self._scale is not None:
@@ -104,7 +105,7 @@ class Learner:
             stat = (stat[0], (*stat[1], CategoryColumn("unique_id", tuple(self._ids))))
         return Schema(
             input_size=context_length(settings, self._freq),
-            lags=choose_lags(settings, self._freq),
+            lags=choose_lags(settings, self._freq, self._longest),
             distribution=distribution,
             datetime=self._kinds.datetime,
             integer_ids=self._kinds.integer_ids,
@@ -148,12 +149,14 @@ class _Scale:
     def add(self, panel: Panel, train: Bools) -> None:
         known = train & panel.observed
         size = np.where(known, np.abs(panel.y), 0.0)
-        means = np.bincount(panel.series, size, len(panel.ids)) / np.bincount(panel.series, known, len(panel.ids))
+        totals, number = (np.bincount(panel.series, x, len(panel.ids)) for x in (size, known))
+        means = totals / np.maximum(number, 1)
         size /= np.where(means > 0, means, 1.0)[panel.series]  # so that sums over all series keep their digits
         sums, counts = (np.concatenate([[0.0], np.cumsum(x)]) for x in (size, known))
         place = np.arange(len(size)) - np.repeat(panel.starts, panel.lengths)
         left = np.repeat(panel.lengths, panel.lengths) - place
-        origin = np.flatnonzero((place >= self._input_size) & (place % self._h == 0) & (left >= self._h))
+        # A context that is all of the past says nothing about what lies before it.
+        origin = np.flatnonzero((place > self._input_size) & (place % self._h == 0) & (left >= self._h))
         first, context, end = origin - place[origin], origin - self._input_size, origin + self._h
         with np.errstate(divide="ignore", invalid="ignore"):  # windows without any value, or of zeros alone
             overall = (sums[origin] - sums[first]) / (counts[origin] - counts[first])
@@ -166,8 +169,9 @@ class _Scale:
             self._errors[i] += np.abs(np.log(truth / guess)).sum()
 
     def prior(self) -> float | None:
-        """The best, and none where there was nothing to compare."""
-        return PRIORS[int(self._errors.argmin())] if self._errors.any() else None
+        """The best, and none where none is better."""
+        best = int(self._errors.argmin())
+        return PRIORS[best] if self._errors[best] < self._errors[-1] - 1e-6 else None  # by more than roundings
 
 
 class _Group:

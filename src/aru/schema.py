@@ -26,6 +26,7 @@ from aru.settings import Settings
 from aru.support import Support
 
 OUTSIDE = 1.0  # how far a number may leave its training range, in units of the range, before it is cut off
+ENOUGH_CYCLES = 1.75  # of a season or calendar feature, before it is a pattern and not just the date
 LONGEST_SEASON = 1000  # rows; what reaches further back would fill a series' state
 MANY_ZEROS = 0.2  # share of zeros from which counts are modelled as counts
 TRUTHS = {"true": "true", "1": "true", "1.0": "true", "false": "false", "0": "false", "0.0": "false"}
@@ -162,8 +163,9 @@ class Schema:
         return Static(torch.zeros(0, 2 * len(numbers)), torch.zeros(0, len(categories), dtype=torch.int64))
 
     def to_json(self) -> dict[str, Any]:
-        """A dictionary that JSON can hold."""
-        return dataclasses.asdict(self)
+        """A dictionary that JSON can hold; without what is not there, as before it could be."""
+        values = dataclasses.asdict(self)
+        return values if self.scale_prior is not None else {k: v for k, v in values.items() if k != "scale_prior"}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Schema:
@@ -191,15 +193,17 @@ def context_length(settings: Settings, freq: Frequency) -> int:
     return settings.input_size or max([settings.h, *seasons])
 
 
-def choose_lags(settings: Settings, freq: Frequency) -> tuple[int, ...]:
+def choose_lags(settings: Settings, freq: Frequency, rows: int) -> tuple[int, ...]:
     """Lags as asked for, or with "auto" the first whole seasons that are not shorter than the horizon.
 
-    There may be none: the frequency may have no season, or only some that are too many rows.
+    There may be none: the frequency may have no season, or too long a one, also for `rows`, the longest series of
+    training. What a lag that training hardly saw is worth, nobody has learned.
     """
     if settings.lags != "auto":
         return tuple(settings.lags or ())
     seasons = [season for season in freq.seasons() if season <= LONGEST_SEASON]
-    return tuple(sorted({season * -(-settings.h // season) for season in seasons}))
+    lags = {season * -(-settings.h // season) for season in seasons}
+    return tuple(sorted(lag for lag in lags if ENOUGH_CYCLES * lag <= rows))
 
 
 def choose_distribution(settings: Settings, counts: bool, zeros: float) -> str:

@@ -65,6 +65,7 @@ class Description:
     @property
     def settings(self) -> dict[str, Any]:
         """What `Forecaster` is given: `Forecaster(**description.settings)`."""
+        lags = {} if self.lags is None else {"lags": list(self.lags)}
         return {
             "h": self.h,
             "freq": self.freq,
@@ -72,7 +73,7 @@ class Description:
             "futr_exog_list": list(self.futr_exog_list),
             "hist_exog_list": list(self.hist_exog_list),
             "stat_exog_list": list(self.stat_exog_list),
-            "lags": None if self.lags is None else list(self.lags),
+            **lags,
         }
 
     def present(self, data_dir: Path) -> str:
