@@ -52,11 +52,11 @@ def test_several_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     alive: list[weakref.ref[Panel]] = []
     read = Forecaster._read
 
-    def spy(self: Forecaster, frame: Any, in_sight: int = 0) -> Panel:
+    def spy(self: Forecaster, frame: Any, seen: int) -> Panel:
         gc.collect()
         assert not any(ref() is not None for ref in alive)
         assert len(frame) <= 3 * TRAINED
-        panel = read(self, frame, in_sight)
+        panel = read(self, frame, seen)
         alive.append(weakref.ref(panel))
         return panel
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import math
 import numbers
+import sys
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -45,7 +47,7 @@ from aru.models import build, resolve
 from aru.panel import Panel, read_panel
 from aru.predictions import future_style, predict_next, predict_rows, warn_failed
 from aru.records import Record
-from aru.schema import Schema
+from aru.schema import Schema, choose_lags, context_length
 from aru.settings import (
     Calibration,
     CellInput,
@@ -205,7 +207,10 @@ class Forecaster:
         check_whole("val_size", val_size, 0)
         needed = ["unique_id", "ds", "y", *self._columns]
         frames = ParquetParts(df, needed) if isinstance(df, (str, Path)) else [df]
-        history = History(frames, self._read, static_df, settings, val_size)
+        # How many rows there are to learn lags from is not known yet: these are all that can be chosen.
+        lags = choose_lags(settings, self._freq, rows=sys.maxsize)
+        seen = context_length(settings, self._freq) + max(lags, default=0)
+        history = History(frames, functools.partial(self._read, seen=seen), static_df, settings, val_size)
         schema = history.learn(self._freq, identify=checkpoint_dir is not None)
         self._check_enough(max(int(lengths.max()) for lengths in history.part_lengths), val_size)
         kept = None if checkpoint_dir is None else Checkpoints(Path(checkpoint_dir), history.fingerprint)
@@ -290,7 +295,7 @@ class Forecaster:
         check_whole("n_windows", n_windows, 1)
         check_whole("step_size", step_size, 1)
         # Steps are left out of long gaps only where no cutoff can fall.
-        panel = self._read(df, self.settings.h + step_size * n_windows)
+        panel = self._read(df, engine.schema.history, self.settings.h + step_size * n_windows)
         check_kinds(panel, engine.schema, "df")
         check_values(panel, self.settings, engine.schema.distribution)
         static = engine.schema.encode_static(read_static(static_df, panel.ids, self.settings.stat_exog_list), panel.ids)
@@ -375,10 +380,9 @@ class Forecaster:
     def _columns(self) -> list[str]:
         return [*self.settings.futr_exog_list, *self.settings.hist_exog_list]
 
-    def _read(self, df: Any, in_sight: int = 0) -> Panel:
-        """Rows of a frame. Of a gap, as many steps are kept as a forecast sees, and the last `in_sight` besides."""
-        seen = self._require_fit().schema.history + self.settings.longest_window
-        panel = read_panel(df, self._freq, self._columns, max_gap=seen + in_sight)
+    def _read(self, df: Any, seen: int, in_sight: int = 0) -> Panel:
+        """Rows of a frame. Of a gap, as many steps are kept as a forecast can see, and the last `in_sight` besides."""
+        panel = read_panel(df, self._freq, self._columns, max_gap=seen + self.settings.longest_window + in_sight)
         return begin_with_values(panel, np.ones(len(panel.ids), bool), "df")
 
     def _require_fit(self) -> Engine:

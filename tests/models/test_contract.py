@@ -648,7 +648,7 @@ def test_frozen_statistics_and_moving_context(forecaster: Forecaster, data: Data
 
 def advance_frozen(f: Forecaster, frame: pd.DataFrame) -> Forecaster:
     """The forecaster after these rows, without adaptation."""
-    panel, engine = f._read(frame), f._engine
+    panel, engine = f._read(frame, f._engine.schema.history), f._engine
     bounds = (torch.from_numpy(v) for v in (panel.starts, panel.lengths, panel.skipped))
     moved = copy.copy(f)
     moved._state = engine.advance(f._state, Ragged(engine.schema.encode(panel), *bounds), adapt=False)
