@@ -118,7 +118,7 @@ def test_killed_three_times_and_resumed(spark: Any, saved: Path, tmp_path: Path)
     stream = Stream(saved)
     wanted = expected(stream, days(), [80])
     found = result(spark, tmp_path, "forecast")
-    pd.testing.assert_frame_equal(found[wanted.columns], wanted, rtol=1e-5, check_dtype=False)
+    pd.testing.assert_frame_equal(found[wanted.columns], wanted, rtol=1e-5, atol=1e-5, check_dtype=False)
     assert result(spark, tmp_path, "left_out")["reason"].tolist() == ["duplicate"] * 2
     assert_states(stream, read_checkpoint(spark, tmp_path / "checkpoint", saved).toPandas())
 
@@ -143,5 +143,5 @@ def test_the_same_shards_on_more_partitions(spark: Any, saved: Path, tmp_path: P
     expected(stream, first, [])
     wanted = expected(stream, second, [])
     found = result(spark, new, "forecast")
-    pd.testing.assert_frame_equal(found[wanted.columns], wanted, rtol=1e-5, check_dtype=False)
+    pd.testing.assert_frame_equal(found[wanted.columns], wanted, rtol=1e-5, atol=1e-5, check_dtype=False)
     assert_states(stream, read_checkpoint(spark, new / "checkpoint", saved).toPandas())
