@@ -79,7 +79,8 @@ what is missing, `--dataset`, `--protocol`, `--method`, `--variant` and `--seeds
   DeepState paper. The state at the start of a test has consumed everything before it, validation windows included.
 - Scores are on raw y, pooled over series and steps: ND of the median, RMSE of the mean, CRPS as the mean weighted
   quantile loss at .1 to .9, coverage and width (relative to mean |y|) of 90 % intervals, MASE of the median in units
-  of the seasonal naive error in training. Mean ± standard deviation over seeds.
+  of the seasonal naive error in training. Mean ± standard deviation over seeds; the grid has three, and one for what
+  takes long and decides little (DeepState on hourly data, ensembles of the baseline, further cells of other methods).
 - Configurations were chosen on several windows before all test rows ([below](#choices)), never on the test. Networks
   that do not adapt are by default trained four times as long as ARU, at half the rate. No series id, unless said.
   Where a choice names no lags or no scale they are the paper's (`lags=None`, `scaler="mean"`); all else that it does
