@@ -30,6 +30,7 @@ import torch
 from aru import Forecaster, Stream
 from aru.store import MemoryStore
 from benchmarks.recording import machine, write_json
+from experiments.data import PAPER
 
 BATCH = 10_000  # series of a call
 CHUNK = 100_000  # rows of history that are taken in at a time
@@ -57,7 +58,8 @@ def frame(ids: Any, steps: Any) -> pd.DataFrame:
 def trained(dim: int) -> Forecaster:
     """Weights do not matter for cost: a few steps are enough."""
     options = {"enable_progress_bar": False, "logger": False, "enable_checkpointing": False}
-    settings: dict[str, Any] = {"h": 16, "freq": 1, "input_size": 16, "size": (16, 16, 15, dim - 1), "max_steps": 3}
+    size = (16, 16, 15, dim - 1)
+    settings: dict[str, Any] = {"h": 16, "freq": 1, "input_size": 16, "size": size, "max_steps": 3, **PAPER}
     df = frame(np.repeat([f"t{i}" for i in range(8)], 64), np.tile(np.arange(64), 8))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Lightning's, about the trainer

@@ -24,6 +24,7 @@ import torch
 
 from aru import Forecaster
 from benchmarks.recording import RESULTS, write_table
+from experiments.data import PAPER
 
 METHODS = ("baseline", "aru", "snail")
 H = 16
@@ -46,15 +47,7 @@ def trained(method: str) -> Forecaster:
     """Weights do not matter for speed: a few steps are enough."""
     options = {"enable_progress_bar": False, "logger": False}
     df = frame([f"t{i}" for i in range(8)], np.arange(64))
-    settings: dict[str, Any] = {
-        "h": H,
-        "freq": "D",
-        "input_size": 16,
-        "lags": None,
-        "scaler": "mean",
-        "size": "medium",
-        "max_steps": 3,
-    }
+    settings: dict[str, Any] = {"h": H, "freq": "D", "input_size": 16, "size": "medium", "max_steps": 3, **PAPER}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return Forecaster(**settings, model=method, accelerator="cpu", trainer_options=options).fit(df).without_series()

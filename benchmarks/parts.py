@@ -23,6 +23,7 @@ import torch
 from aru import Forecaster
 from benchmarks.recording import machine, write_json
 from benchmarks.stream import frame
+from experiments.data import PAPER
 
 LENGTH = 500  # rows of a series
 SHARDS = 64
@@ -39,8 +40,7 @@ def fit(folder: str, whole: bool) -> None:
     before = resident()
     data: Any = pd.read_parquet(folder, columns=["unique_id", "ds", "y"]) if whole else folder
     options = {"enable_progress_bar": False}
-    settings: dict[str, Any] = {"h": 16, "freq": "D", "input_size": 16, "max_steps": 30, "accelerator": "cpu"}
-    settings |= {"lags": None, "scaler": "mean"}
+    settings: dict[str, Any] = {"h": 16, "freq": "D", "input_size": 16, "max_steps": 30, "accelerator": "cpu", **PAPER}
     Forecaster(**settings, trainer_options=options).fit(data, val_size=16)
     print(json.dumps({"before_mb": before, "added_mb": resident() - before}))
 

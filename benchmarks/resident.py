@@ -25,6 +25,7 @@ from aru.engine import Engine, Ragged
 from aru.schema import Rows, Static
 from aru.state import SeriesState
 from benchmarks.recording import RESULTS, write_table
+from experiments.data import PAPER
 from experiments.provenance import hardware
 
 H = 16
@@ -36,15 +37,7 @@ def trained(method: str) -> Engine:
     days = pd.date_range("2024-01-01", periods=64)
     y = np.random.default_rng(0).gamma(4.0, 25.0, 8 * 64)
     df = pd.DataFrame({"unique_id": np.repeat([f"t{i}" for i in range(8)], 64), "ds": np.tile(days, 8), "y": y})
-    settings: dict[str, Any] = {
-        "h": H,
-        "freq": "D",
-        "input_size": 16,
-        "lags": None,
-        "scaler": "mean",
-        "size": "medium",
-        "max_steps": 3,
-    }
+    settings: dict[str, Any] = {"h": H, "freq": "D", "input_size": 16, "size": "medium", "max_steps": 3, **PAPER}
     options = {"enable_progress_bar": False}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

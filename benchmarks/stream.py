@@ -20,6 +20,7 @@ import torch
 
 from aru import Forecaster, Stream
 from benchmarks.recording import machine, write_json
+from experiments.data import PAPER
 
 START = pd.Timestamp("2024-01-01")
 BATCH = 10_000  # rows of a bulk update
@@ -30,15 +31,7 @@ def trained() -> Forecaster:
     """Weights do not matter for speed: a few steps are enough."""
     df = pd.concat([frame([f"t{i}"] * 64, np.arange(64)) for i in range(8)])
     options = {"enable_progress_bar": False, "logger": False}
-    settings: dict[str, Any] = {
-        "h": 16,
-        "freq": "D",
-        "input_size": 16,
-        "lags": None,
-        "scaler": "mean",
-        "size": "medium",
-        "max_steps": 5,
-    }
+    settings: dict[str, Any] = {"h": 16, "freq": "D", "input_size": 16, "size": "medium", "max_steps": 5, **PAPER}
     return Forecaster(**settings, accelerator="cpu", trainer_options=options).fit(df).without_series()
 
 

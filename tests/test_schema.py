@@ -390,8 +390,8 @@ def test_history_covers_the_longest_lag_of_the_first_row_of_the_context() -> Non
 # How far the scale follows the latest values.
 
 
-def ten(y: Any) -> pd.DataFrame:
-    """Ten series of the values y (series, row)."""
+def daily(y: Any) -> pd.DataFrame:
+    """Daily series of the values y (series, row)."""
     series, n = y.shape
     ds = pd.date_range("2024-01-01", periods=n)
     return pd.DataFrame({"unique_id": np.repeat(np.arange(series), n), "ds": np.tile(ds, series), "y": y.ravel()})
@@ -408,7 +408,7 @@ def prior_by_loops(y: Any, h: int, E: int) -> float | None:
     for values in np.abs(y):
         for origin in range(0, len(values) - h + 1, h):
             past, truth = values[:origin], np.nanmean(values[origin : origin + h])
-            if origin <= E or not truth > 0 or not np.nanmean(past) > 0:
+            if origin < E or not truth > 0 or not np.nanmean(past) > 0:
                 continue
             near = past[-E:][~np.isnan(past[-E:])]
             for prior in PRIORS:
@@ -426,7 +426,7 @@ def test_the_scale_follows_the_latest_values_as_far_as_they_foretell() -> None:
     gaps[:, 0] = 1.0
     found = []
     for y in (NOISE, GROWTH, WALK, gaps, -WALK, 1e12 * WALK):
-        schema, _ = learn(ten(y), **options)
+        schema, _ = learn(daily(y), **options)
         assert schema.scale_prior == prior_by_loops(y, 4, 8)
         found.append(schema.scale_prior)
     assert found[0] is None or found[0] >= 64
@@ -437,33 +437,33 @@ def test_the_scale_follows_the_latest_values_as_far_as_they_foretell() -> None:
 
 def test_one_series_size_does_not_drown_the_others() -> None:
     y = np.concatenate([1e15 * GROWTH[:1], GROWTH[1:], np.zeros((1, 120))])
-    assert learn(ten(y), h=4, input_size=8)[0].scale_prior == 1.0
+    assert learn(daily(y), h=4, input_size=8)[0].scale_prior == 1.0
 
 
 def test_the_scale_is_learned_from_training_rows_alone() -> None:
     y = NOISE.copy()
     y[:, 60:] = GROWTH[:, 60:]
     train = np.tile(np.arange(120) < 60, 10)
-    known, _ = learn(ten(y), h=4, input_size=8, train=train)
-    assert known.scale_prior == learn(ten(NOISE), h=4, input_size=8, train=train)[0].scale_prior
-    assert known.scale_prior != learn(ten(y), h=4, input_size=8)[0].scale_prior
+    known, _ = learn(daily(y), h=4, input_size=8, train=train)
+    assert known.scale_prior == learn(daily(NOISE), h=4, input_size=8, train=train)[0].scale_prior
+    assert known.scale_prior != learn(daily(y), h=4, input_size=8)[0].scale_prior
 
 
 @pytest.mark.filterwarnings("error")
 def test_a_series_of_validation_rows_alone_does_not_matter() -> None:
     train = np.repeat(np.arange(10) < 9, 120)
-    assert learn(ten(WALK), h=4, input_size=8, train=train)[0].scale_prior == prior_by_loops(WALK[:9], 4, 8)
+    assert learn(daily(WALK), h=4, input_size=8, train=train)[0].scale_prior == prior_by_loops(WALK[:9], 4, 8)
 
 
 @pytest.mark.filterwarnings("error")
 def test_where_nothing_shows_how_far_the_scale_follows_it_is_the_mean() -> None:
-    assert learn(ten(NOISE), scaler="mean")[0].scale_prior is None
-    assert learn(ten(GROWTH), scaler="level")[0].scale_prior is None
-    assert learn(ten(np.round(GROWTH)), distribution="negative-binomial")[0].scale_prior is None
-    assert learn(ten(GROWTH[:, :8]), h=4, input_size=8)[0].scale_prior is None  # no window
-    assert learn(ten(NOISE[:, :14]), h=4, input_size=8)[0].scale_prior is None  # contexts that are all of the past
-    assert learn(ten(np.full((3, 40), 0.1)), h=4, input_size=8)[0].scale_prior is None  # all guesses are right
-    assert learn(ten(np.zeros((3, 40))), support="real", distribution="student-t")[0].scale_prior is None
+    assert learn(daily(NOISE), scaler="mean")[0].scale_prior is None
+    assert learn(daily(GROWTH), scaler="level")[0].scale_prior is None
+    assert learn(daily(np.round(GROWTH)), distribution="negative-binomial")[0].scale_prior is None
+    assert learn(daily(GROWTH[:, :8]), h=4, input_size=8)[0].scale_prior is None  # no window
+    assert learn(daily(NOISE[:, :14]), h=4, input_size=8)[0].scale_prior is None  # contexts that are all of the past
+    assert learn(daily(np.full((3, 40), 0.1)), h=4, input_size=8)[0].scale_prior is None  # all guesses are right
+    assert learn(daily(np.zeros((3, 40))), support="real", distribution="student-t")[0].scale_prior is None
 
 
 def test_a_schema_from_before_there_was_a_prior_can_be_read() -> None:
@@ -471,7 +471,7 @@ def test_a_schema_from_before_there_was_a_prior_can_be_read() -> None:
     schema, _ = learn(frame(30), scaler="mean")
     assert "scale_prior" not in schema.to_json()
     assert Schema.from_json(schema.to_json()) == schema
-    found, _ = learn(ten(GROWTH), h=4, input_size=8)
+    found, _ = learn(daily(GROWTH), h=4, input_size=8)
     assert found.to_json()["scale_prior"] == 1.0
     assert Schema.from_json(found.to_json()) == found
 
@@ -547,7 +547,7 @@ def test_parts_are_learned_as_the_whole() -> None:
         part = read_panel(df[df["unique_id"] == uid], Frequency("D"), ["x", "c"])
         learner.add(part, {"k": Categories(np.array([code]), ("p", "q"))}, np.ones(len(part.ds), bool))
     assert learner.schema() == whole
-    assert whole.scale_prior not in {learn(ten(y), h=4, input_size=8)[0].scale_prior for y in (GROWTH[:1], NOISE[:1])}
+    assert whole.scale_prior not in {learn(daily(y), h=4, input_size=8)[0].scale_prior for y in (GROWTH[:1], NOISE[:1])}
     odd = read_panel(df.assign(x="text"), Frequency("D"), ["x", "c"])
     with pytest.raises(ColumnError, match="numbers in some parts"):
         learner.add(odd, {"k": Categories(np.array([0, 0]), ("p",))}, np.ones(len(odd.ds), bool))

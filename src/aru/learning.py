@@ -147,16 +147,15 @@ class _Scale:
         self._errors = np.zeros(len(PRIORS))
 
     def add(self, panel: Panel, train: Bools) -> None:
-        known = train & panel.observed
+        known, series = train & panel.observed, panel.series
         size = np.where(known, np.abs(panel.y), 0.0)
-        totals, number = (np.bincount(panel.series, x, len(panel.ids)) for x in (size, known))
+        totals, number = (np.bincount(series, x, len(panel.ids)) for x in (size, known))
         means = totals / np.maximum(number, 1)
-        size /= np.where(means > 0, means, 1.0)[panel.series]  # so that sums over all series keep their digits
+        size /= np.where(means > 0, means, 1.0)[series]  # so that sums over all series keep their digits
         sums, counts = (np.concatenate([[0.0], np.cumsum(x)]) for x in (size, known))
-        place = np.arange(len(size)) - np.repeat(panel.starts, panel.lengths)
-        left = np.repeat(panel.lengths, panel.lengths) - place
-        # A context that is all of the past says nothing about what lies before it.
-        origin = np.flatnonzero((place > self._input_size) & (place % self._h == 0) & (left >= self._h))
+        place = np.arange(len(size)) - panel.starts[series]
+        left = panel.lengths[series] - place
+        origin = np.flatnonzero((place >= self._input_size) & (place % self._h == 0) & (left >= self._h))
         first, context, end = origin - place[origin], origin - self._input_size, origin + self._h
         with np.errstate(divide="ignore", invalid="ignore"):  # windows without any value, or of zeros alone
             overall = (sums[origin] - sums[first]) / (counts[origin] - counts[first])
