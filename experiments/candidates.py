@@ -197,6 +197,7 @@ CANDIDATES: dict[str, dict[str, dict[str, Settings]]] = {
             "level, lags": {**_LOCAL, **_AUTO},
             "level, large, lags, weighted": {**_LOCAL, "size": "large", **_AUTO, **_SIZE},
             "level, large, lags, weighted, long": {**_LOCAL, "size": "large", **_AUTO, **_SIZE, **_LONG},
+            "auto, lags": _BOTH,
         },
         "m4_hourly": {
             "default": {},
@@ -215,6 +216,9 @@ CANDIDATES: dict[str, dict[str, dict[str, Settings]]] = {
             # Fourth round.
             "level": _LOCAL,
             "level, lags": {**_LOCAL, **_AUTO},
+            "auto, lags": _BOTH,
+            # Fifth round: the local prediction alone.
+            "level, lags, asinh, direct": {**_LOCAL, **_AUTO, "transform": "asinh", "integration": "direct"},
         },
         "parts": {
             "small": {},
