@@ -16,6 +16,7 @@ from torch import Tensor
 
 from aru.distributions import (
     DISTRIBUTIONS,
+    MEAN_REACH,
     MIN_SIGMA,
     QUADRATURE_TAIL,
     Distribution,
@@ -243,6 +244,14 @@ def test_a_wide_distribution_keeps_a_mean_that_is_no_matter_of_its_tails() -> No
     """exp of a Student-t has no mean; a quadrature far into the tail would find thousands of times the median."""
     wide = predictive("student-t", "log1p", mu=0.0, sigma=1.75, nonnegative=True)
     assert 0 < wide.mean().item() < 20 * 20
+
+
+@pytest.mark.parametrize("f", ["log1p", "asinh"])
+@pytest.mark.parametrize("sigma", [4.0, 40.0])
+def test_no_spread_takes_the_mean_beyond_a_factor_of_the_median(f: str, sigma: float) -> None:
+    """A network may call a series it does not understand uncertain by any factor; its mean stays a number to use."""
+    forecast = predictive("student-t", f, mu=2.0, sigma=sigma, nonnegative=True)
+    assert forecast.quantile(0.5) < forecast.mean() < math.exp(MEAN_REACH) * (forecast.quantile(0.5) + 20)
 
 
 def test_without_a_transform_the_mean_is_that_of_the_distribution() -> None:

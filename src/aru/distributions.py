@@ -24,6 +24,7 @@ MIN_SIGMA = 1e-3
 STUDENT_DF = 4.0  # heavy tails, finite variance, and a quantile function in closed form
 QUADRATURE_TAIL = 0.01  # beyond it values count as its quantile: sinh and exp of a Student-t have no mean
 QUADRATURE_NODES = 64
+MEAN_REACH = 3.0  # and beyond this distance from the median in z, a factor of e^3 = 20 in y, whatever the spread
 SMALL_COUNT = 0.01  # how far below its line the mean of counts is bent to stay positive
 
 
@@ -182,9 +183,11 @@ class Predictive(NamedTuple):
         if self.transform is None:
             ratio = self.family.mean(self.params, self.scale)
         else:
+            median = self.family.quantile(self.params, 0.5, self.scale)
+            low, high = median - MEAN_REACH, median + MEAN_REACH
             ratio = torch.zeros((), dtype=torch.float64)
             for u, w in zip(*_quadrature(), strict=True):
-                z = self.family.quantile(self.params, u, self.scale)
+                z = self.family.quantile(self.params, u, self.scale).clamp(low, high)
                 ratio = ratio + w * inverse_transform(self.transform, z)
         y = self.scale * ratio
         return y.clamp(min=0) if self.nonnegative else y
