@@ -8,7 +8,8 @@
     python -m experiments forecasts --out experiments/results/forecasts.csv --jobs 2
     python -m experiments timing --out experiments/results/timing.csv
 
-All but `choose` compute what their file lacks, and can be stopped and repeated at any time.
+All but `choose` compute what their file lacks, and can be stopped and repeated at any time. After another choice
+`python -m experiments retire --runs experiments/results/runs.csv` puts rows of the former one aside.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from experiments.forecasts import forecasts
 from experiments.grid import grid
 from experiments.peers import peers
 from experiments.runner import key_of, missing, run_all
+from experiments.tables import retire
 from experiments.timing import timings
 
 GRID = ("dataset", "protocol", "method", "variant")
@@ -40,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for name, about, seeds, filters in (
         ("select", "candidates on validation windows", 2, GRID),
         ("run", "rows of the grid", 3, GRID),
-        ("curves", "cold starts, breaks, calibration, synthetic series", 2, CURVES),
+        ("curves", "cold starts, breaks, calibration, synthetic series", 3, CURVES),
         ("forecasts", "forecasts of single shops, for a picture", 1, ("dataset", "method")),
         ("peers", "rows of the grid for other libraries, in environments of their own (docs/peers.md)", 3, GRID),
         ("timing", "seconds of an update and of a forecast; keep --jobs 1", 1, ("dataset", "method")),
@@ -57,9 +59,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         command.add_argument("--list", action="store_true", help="show what is missing, and stop")
     command = commands.add_parser("choose", help=f"write {CHOICES.name} from the rows of select")
     command.add_argument("--selection", type=Path, required=True)
+    command = commands.add_parser(
+        "retire", help="move rows of configurations that are no longer chosen to another file"
+    )
+    command.add_argument("--runs", type=Path, required=True)
     options = parser.parse_args(arguments)
     if options.command == "choose":
         write_choices(options.selection)
+        return
+    if options.command == "retire":
+        print(f"{retire(options.runs)} rows moved")
         return
     make = {
         "select": selection_jobs,

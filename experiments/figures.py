@@ -23,6 +23,7 @@ COLOURS = {
     "deepstate": "#047857",
     "aru-generated": "#7c3aed",
     "frozen": "#d97706",
+    "auto": "#db2777",
     "truth": "#111827",
 }
 MARKS = (
@@ -123,41 +124,53 @@ def cold_start(curves: pd.DataFrame) -> None:
     """ND against the number of values observed."""
     runs = curves[(curves.experiment == "cold-start") & (curves.x > 0)]
     panels = []
-    methods = {"aru": "ARU", "baseline": "Baseline", "aru-control": "ARU's layers, nothing local"}
+    lines = {
+        "aru": ("aru", ""),
+        "auto": ("aru", "scaler=auto"),
+        "baseline": ("baseline", ""),
+        "aru-control": ("aru-control", ""),
+    }
     for dataset in sorted(runs.dataset.unique()):
         part = runs[runs.dataset == dataset]
         title = f"{DESCRIPTIONS[dataset].title}: shops that training never saw"
-        high = 1.05 * float(part.groupby(["method", "x"]).nd.mean().max())
+        high = 1.05 * float(part.groupby(["method", "variant", "x"]).nd.mean().max())
         picture = chart(Scale(0, 52), Scale(0, high), title, ("values observed", "ND"))
-        for method in methods:
-            mean_line(picture, part[part.method == method], "nd", method)
+        for css, (method, variant) in lines.items():
+            mean_line(picture, part[(part.method == method) & (part.variant == variant)], "nd", css)
         panels.append((title, picture))
-    write("cold-start", panels, 2, methods)
+    legend = {"aru": "ARU", "auto": "ARU, default scale", "baseline": "Baseline"}
+    write("cold-start", panels, 2, {**legend, "aru-control": "ARU's layers, nothing local"})
 
 
 def breaks(curves: pd.DataFrame) -> None:
     """ND of the next horizon against the rows observed since a break; thin: without a break."""
     runs = curves[(curves.experiment == "stream") & ~curves.case.str.startswith("calibration")]
-    lines = {"aru": ("aru", ""), "frozen": ("aru", ", adapt=off"), "baseline": ("baseline", "")}
+    lines = {
+        "frozen": ("aru", "", ", adapt=off"),
+        "baseline": ("baseline", "", ""),
+        "auto": ("aru", "scaler=auto", ""),
+        "aru": ("aru", "", ""),
+    }
     panels = []
     for dataset in sorted(runs.dataset.unique()):
         for kind, words in (("level", "level times 1.5"), ("pattern", "another pattern over the calendar")):
             part = runs[runs.dataset == dataset]
             shown = part[part.case.str.startswith(kind)]
             title = f"{DESCRIPTIONS[dataset].title}: {words}"
-            high = 1.05 * float(shown.groupby(["method", "case", "x"]).nd.mean().max())
+            high = 1.05 * float(shown.groupby(["method", "variant", "case", "x"]).nd.mean().max())
             picture = chart(Scale(0, float(part.x.max())), Scale(0, high), title, ("rows since the break", "ND"))
-            for css, (method, suffix) in lines.items():
-                own = part[part.method == method]
+            for css, (method, variant, suffix) in lines.items():
+                own = part[(part.method == method) & (part.variant == variant)]
                 mean_line(picture, own[own.case == f"none{suffix}"], "nd", f"thin {css}", dots=False)
                 mean_line(picture, own[own.case == f"{kind}{suffix}"], "nd", css)
             panels.append((title, picture))
-    write("break", panels, 2, {"aru": "ARU adapting", "frozen": "ARU frozen at the break", "baseline": "Baseline"})
+    legend = {"aru": "ARU adapting", "auto": "ARU adapting, default scale", "frozen": "ARU frozen at the break"}
+    write("break", panels, 2, {**legend, "baseline": "Baseline"})
 
 
 def calibration(curves: pd.DataFrame) -> None:
     """Coverage against nominal level, and coverage of 90 % intervals along the stream."""
-    runs = curves[curves.experiment == "stream"]
+    runs = curves[(curves.experiment == "stream") & (curves.variant == "")]
     lines = {"aru": ("aru", ""), "frozen": ("aru", ", adapt=off"), "baseline": ("baseline", "")}
     panels = []
     for dataset in sorted(runs.dataset.unique()):

@@ -35,18 +35,35 @@ UNAVAILABLE = ("electricity", "traffic")
 def read_runs(path: Path | None = None) -> pd.DataFrame:
     """The rows of the grid; those of configurations that validation no longer chooses are left out."""
     runs = pd.read_csv(path or RESULTS / "runs.csv", keep_default_na=False, na_values={c: [""] for c in _NUMBERS})
-    current = {
+    return runs[current(runs)]
+
+
+def current(runs: pd.DataFrame) -> pd.Series:
+    """Which rows count: of configurations that validation chooses, the latest of each seed."""
+    expected = {
         (job.dataset, job.protocol, job.method, job.variant): json.dumps(job.settings, sort_keys=True)
         for job in grid([0])
     }
     base = runs.variant.str.replace(r"(, )?adapt=off$", "", regex=True)
     keys = zip(runs.dataset, runs.protocol, runs.method, base, strict=True)
-    trained = runs.method.isin({method for _, _, method, _ in current})  # here; the others are other libraries'
-    found = zip([current.get(key) for key in keys], runs.settings, trained, strict=True)
-    keep = [expected == settings or not ours for expected, settings, ours in found]
-    return runs[keep].drop_duplicates(["dataset", "protocol", "method", "variant", "seed"], keep="last")
+    trained = runs.method.isin({method for _, _, method, _ in expected})  # here; the others are other libraries'
+    chosen = ~trained | (pd.Series([expected.get(key, "") for key in keys], runs.index) == runs.settings)
+    return chosen & ~runs[chosen].duplicated(ROW, keep="last").reindex(runs.index, fill_value=False)
 
 
+def retire(path: Path) -> int:
+    """Move the rows that no longer count to `superseded.csv` beside the file; how many they were."""
+    runs = pd.read_csv(path, dtype=str, keep_default_na=False)
+    keep = current(runs)
+    if keep.all():
+        return 0
+    old = path.with_name("superseded.csv")
+    runs[~keep].to_csv(old, mode="a", header=not old.exists(), index=False, lineterminator="\n")
+    runs[keep].to_csv(path, index=False, lineterminator="\n")
+    return int((~keep).sum())
+
+
+ROW = ["dataset", "protocol", "method", "variant", "seed"]
 _NUMBERS = ("nd", "rmse", "crps", "coverage90", "mase", "seconds", "width90")
 
 
@@ -154,13 +171,15 @@ def data_table() -> str:
 
 
 def size_table(runs: pd.DataFrame) -> str:
-    """The paper's Table 2, and what size does on Rossmann and Walmart."""
+    """The paper's Table 2, and what size does on Rossmann and Walmart; a size that was chosen has no rows of its own."""
+    differs = {(job.dataset, job.method, job.variant) for job in grid([0]) if job.protocol == "fixed"}
     rows = []
     for name, size in SIZES.items():
         row = [name, str(size.rnn), ", ".join(map(str, size.hidden))]
         for dataset in ("rossmann", "walmart"):
             for method in ("baseline", "aru"):
-                row.append(mean_sd(pick(runs, dataset, "fixed", method, f"size={name}").nd, 4))
+                variant = f"size={name}" if (dataset, method, f"size={name}") in differs else ""
+                row.append(mean_sd(pick(runs, dataset, "fixed", method, variant).nd, 4))
         rows.append(row)
     heads = ["set", "RNN units", "hidden layers", "Rossmann, baseline", "Rossmann, ARU", "Walmart, baseline",
              "Walmart, ARU"]  # fmt: skip

@@ -57,3 +57,21 @@ def test_rows_of_superseded_configurations_are_left_out(tmp_path: Path) -> None:
     kept = pd.concat([ours.assign(variant="alphas=7"), ours.assign(method="another library")])  # in no grid
     kept.to_csv(tmp_path / "runs.csv", index=False)
     assert set(tables.read_runs(tmp_path / "runs.csv").method) == {"another library"}
+
+
+def test_retired_rows_move_to_a_file_of_their_own(tmp_path: Path) -> None:
+    recorded = pd.read_csv(tables.RESULTS / "runs.csv", dtype=str, keep_default_na=False)
+    first = recorded[(recorded.method == "aru") & (recorded.variant == "")].head(1)
+    former, repeated = first.assign(settings='{"size": "huge"}'), first.assign(nd="0.5")
+    path = tmp_path / "runs.csv"
+    pd.concat([former, first, repeated]).to_csv(path, index=False)
+    assert tables.retire(path) == 2
+    assert pd.read_csv(path, dtype=str, keep_default_na=False).equals(repeated.reset_index(drop=True))
+    old = pd.read_csv(tmp_path / "superseded.csv", dtype=str, keep_default_na=False)
+    assert old.equals(pd.concat([former, first], ignore_index=True))
+    assert tables.retire(path) == 0
+
+
+def test_the_committed_rows_are_those_of_the_grid() -> None:
+    recorded = pd.read_csv(tables.RESULTS / "runs.csv", dtype=str, keep_default_na=False)
+    assert tables.current(recorded).all()
