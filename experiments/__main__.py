@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     command = commands.add_parser("choose", help=f"write {CHOICES.name} from the rows of select")
     command.add_argument("--selection", type=Path, required=True)
     command = commands.add_parser(
-        "retire", help="move rows of configurations that are no longer chosen to another file"
+        "retire", help="put rows of former choices into a file of their own"
     )
     command.add_argument("--runs", type=Path, required=True)
     options = parser.parse_args(arguments)

@@ -171,7 +171,7 @@ def data_table() -> str:
 
 
 def size_table(runs: pd.DataFrame) -> str:
-    """The paper's Table 2, and what size does on Rossmann and Walmart; a size that was chosen has no rows of its own."""
+    """The paper's Table 2, and what size does on Rossmann and Walmart; a chosen size has no rows of its own."""
     differs = {(job.dataset, job.method, job.variant) for job in grid([0]) if job.protocol == "fixed"}
     rows = []
     for name, size in SIZES.items():
