@@ -59,9 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         command.add_argument("--list", action="store_true", help="show what is missing, and stop")
     command = commands.add_parser("choose", help=f"write {CHOICES.name} from the rows of select")
     command.add_argument("--selection", type=Path, required=True)
-    command = commands.add_parser(
-        "retire", help="put rows of former choices into a file of their own"
-    )
+    command = commands.add_parser("retire", help="put rows of former choices into a file of their own")
     command.add_argument("--runs", type=Path, required=True)
     options = parser.parse_args(arguments)
     if options.command == "choose":

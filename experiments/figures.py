@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from html import escape
 from pathlib import Path
@@ -12,6 +13,7 @@ import pandas as pd
 
 from aru.datasets import DESCRIPTIONS
 from aru.demo.svg import Chart, Margins, Scale
+from experiments.curves import curves as all_curves
 from experiments.tables import RESULTS
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "figures"
@@ -90,9 +92,19 @@ def mean_line(picture: Chart, part: pd.DataFrame, value: str, css: str, dots: bo
 
 
 def read_curves() -> pd.DataFrame:
-    """All points."""
+    """All points of the configurations that validation chooses."""
     numbers = ("nd", "rmse", "coverage90", "width90")
-    return pd.read_csv(RESULTS / "curves.csv", keep_default_na=False, na_values={c: [""] for c in numbers})
+    rows = pd.read_csv(RESULTS / "curves.csv", keep_default_na=False, na_values={c: [""] for c in numbers})
+    return rows[current(rows)]
+
+
+def current(rows: pd.DataFrame) -> pd.Series:
+    """Which of them these are."""
+    same = ["experiment", "dataset", "method", "variant"]
+    jobs = all_curves([0])
+    expected = {tuple(getattr(job, k) for k in same): json.dumps(job.settings, sort_keys=True) for job in jobs}
+    keys = rows[same].itertuples(index=False, name=None)
+    return pd.Series([expected.get(key) for key in keys], rows.index) == rows.settings
 
 
 def synthetic(curves: pd.DataFrame) -> None:

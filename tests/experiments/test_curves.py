@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 from experiments import curves, figures
 from experiments.curves import FIELDS, Curve, broken, held_out, synthetic_variant
 from experiments.data import Dataset
+from experiments.runner import key_of
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -71,22 +73,34 @@ def test_a_stream_is_scored_as_it_was_and_broken_adapting_and_frozen() -> None:
     assert after[0] > before[0]  # the first forecast cannot know
 
 
+def row(curve: Curve, **values: Any) -> dict[str, Any]:
+    return {**dict(zip(curve.KEY, key_of(curve), strict=True)), **values}
+
+
+def test_curves_of_superseded_configurations_are_left_out() -> None:
+    curve = Curve("stream", "rossmann", "aru", "", 0)
+    rows = pd.DataFrame([row(curve), row(curve, settings='{"size": "huge"}'), row(curve, variant="alphas=7")])
+    assert figures.current(rows).tolist() == [True, False, False]
+
+
+def test_the_committed_curves_are_those_of_the_chosen_configurations() -> None:
+    rows = pd.read_csv(figures.RESULTS / "curves.csv", dtype=str, keep_default_na=False)
+    assert figures.current(rows).all()
+
+
 def test_figures_show_every_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(figures, "RESULTS", tmp_path)
     monkeypatch.setattr(figures, "FOLDER", tmp_path / "figures")
     rows = []
     methods = ("aru", "deepstate", "aru-generated")
     for method, gamma, id_, noise, x in itertools.product(methods, (20, 1), (True, False), (1.0, 0.05), (50, 3000)):
-        variant = synthetic_variant(gamma, id_, noise, x)
-        rows.append(
-            {"experiment": "synthetic", "method": method, "variant": variant, "x": x, "rmse": noise + gamma / x}
-        )
+        curve = Curve("synthetic", "synthetic", method, synthetic_variant(gamma, id_, noise, x), 0)
+        rows.append(row(curve, x=x, rmse=noise + gamma / x))
     for method, x in itertools.product(("aru", "baseline"), (0, 1, 50)):
-        rows.append({"experiment": "cold-start", "dataset": "walmart", "method": method, "x": x, "nd": 1 / (x + 1)})
+        rows.append(row(Curve("cold-start", "walmart", method, "", 0), x=x, nd=1 / (x + 1)))
     cases = [f"{k}{s}" for k in ("none", "level", "pattern", "calibration") for s in ("", ", adapt=off")]
     for method, case, x in itertools.product(("aru", "baseline"), cases, (20, 80)):
-        rows.append({"experiment": "stream", "dataset": "gefcom2012", "method": method, "case": case, "x": x, "nd": 0.1,
-                     "coverage90": 0.8})  # fmt: skip
+        rows.append(row(Curve("stream", "gefcom2012", method, "", 0), case=case, x=x, nd=0.1, coverage90=0.8))
     pd.DataFrame(rows).to_csv(tmp_path / "curves.csv", index=False)
     shop = {"dataset": "rossmann", "seed": 0, "unique_id": 7, "ds": pd.date_range("2024-01-01", periods=3), "y": 3.0}
     ahead = {"mean": [None, 2, 2], "median": [None, 2, 2], "low": [None, 1, 1], "high": [None, 4, 4]}
