@@ -274,6 +274,24 @@ def test_the_size_of_a_state_does_not_depend_on_history() -> None:
     assert len(sizes) == 1
 
 
+@pytest.mark.parametrize("gated", [False, True])
+def test_calibrated_quantiles_stay_in_order(gated: bool) -> None:
+    """Levels come in any order, one of them not always; the truth leaves the intervals at once."""
+    forecasts, actuals = frozen(), truth()
+    for level, width in ((99, 1.3), (50, 0.4), (80, 0.7)):
+        forecasts[f"frozen-lo-{level}"] = forecasts.frozen - width
+        forecasts[f"frozen-hi-{level}"] = forecasts.frozen + width
+    forecasts.loc[forecasts.cutoff == DAYS[30], ["frozen-lo-80", "frozen-hi-80"]] = np.nan
+    actuals["y"] += np.where(actuals.ds > DAYS[24], 6.0, 0.0)
+    out = Adapter(H, freq="D", gate=gated, calibration="online").backtest(forecasts, actuals)
+    lows, highs = ([f"frozen-{end}-{level}" for level in (50, 80, 90, 99)] for end in ("lo", "hi"))
+    ordered = out[[*lows[::-1], "frozen-median", *highs]]
+    assert (ordered.drop(columns=["frozen-lo-80", "frozen-hi-80"]).diff(axis=1).iloc[:, 1:] >= 0).all(axis=None)
+    assert (ordered.dropna().diff(axis=1).iloc[:, 1:] >= 0).all(axis=None)
+    assert out["frozen-lo-80"].isna().sum() == forecasts["frozen-lo-80"].isna().sum()
+    assert not (out["frozen-median"] - out.frozen).round(9).eq(0.1).all()  # it had to move
+
+
 def test_a_new_model_or_level_joins_later() -> None:
     actuals, forecasts = truth(), frozen()
     adapter = Adapter(H, freq="D", calibration="online")

@@ -98,6 +98,26 @@ def test_codes_do_not_depend_on_which_values_a_later_frame_holds() -> None:
         assert schema.encode(panel).futr_cat.squeeze(1).tolist() == expected.tolist()
 
 
+def test_integers_that_became_floats_are_the_same_categories() -> None:
+    """As pandas makes them of a column in which one is missing."""
+    schema, _ = learn(frame(4, kind=["1", "2", "10"]), futr_exog_list=["kind"])
+    floats = pd.Series(np.resize([1.0, np.nan, 10.0, 3.0], 8)).astype("category")
+    panel = read_panel(frame(4).assign(kind=floats), Frequency("D"), ["kind"])
+    assert schema.encode(panel).futr_cat.squeeze(1).tolist() == [1, 0, 2, 0] * 2
+    both = CategoryColumn("kind", ("1", "1.0", "2.0"))
+    assert both.encode(Categories(np.arange(4), ("1", "1.0", "2", "x"))).tolist() == [1, 2, 3, 0]
+    assert CategoryColumn("unique_id", ("1",)).encode(Categories(np.arange(1), ("1.0",))).tolist() == [0]
+
+
+def test_objects_that_are_all_numbers_are_numbers() -> None:
+    for values in ([0.5, 2, None], [1, 3]):
+        df = frame(4).assign(x=np.resize(np.array(values, dtype=object), 8))
+        schema, _ = learn(df.astype({"x": object}), futr_exog_list=["x"])
+        assert [c.name for c in schema.futr[0]] == ["x"]
+    schema, _ = learn(frame(4).assign(x=np.resize(np.array([0.5, "a"], dtype=object), 8)), futr_exog_list=["x"])
+    assert schema.futr == ((), (CategoryColumn("x", ("0.5", "a")),))
+
+
 def test_bools_are_categories_and_mix_with_numbers() -> None:
     schema, panel = learn(
         frame(4, flag=[True, False], x=[0.0, 1.0], kind=["p"]), futr_exog_list=["flag", "x"], hist_exog_list=["kind"]

@@ -53,6 +53,28 @@ def test_auto_follows_training_and_says_so_when_values_leave_it() -> None:
     assert (f.predict(level=[80]).drop(columns=["unique_id", "ds"]) >= 0).all(axis=None)
 
 
+def test_what_is_new_is_said_once() -> None:
+    f = fit(warm())
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for i in range(3):
+            f.update(frame([-4.0], [40 + i]))
+    assert [str(w.message)[:23] for w in caught] == ["New values are negative"]
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_a_value_that_is_hardly_of_its_series_is_named(both: bool) -> None:
+    """One next row of every series, or rows of any kind; a young series has no size yet."""
+    df = pd.concat([warm(), frame(GROUND + np.arange(5), np.arange(35, 40), "b")])
+    new = pd.concat([frame([999999], [40]), frame([999999], [40], "b")])
+    f = fit(df)
+    with pytest.warns(AruWarning, match=r"1,000 times the mean size of its series at \(a, 40\)\..*leave it empty"):
+        f.update(pd.concat([new, frame([7], [41])]) if both else new)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        f.update(frame([4000], [50]))
+
+
 def test_real_support_forecasts_below_zero() -> None:
     f = fit(warm(), support="real")
     with warnings.catch_warnings():

@@ -75,6 +75,26 @@ def test_what_makes_no_sense_is_refused(changed: dict[str, Any], says: str) -> N
         resolve(Settings(h=3, freq="D", **changed))
 
 
+@pytest.mark.parametrize(("apart", "learned"), [(1e-6, False), (1e-2, True)])
+def test_experts_that_differ_by_rounding_teach_nothing(plain: Forecaster, apart: float, learned: bool) -> None:
+    """Else a series' gate would depend on how networks round beside other series: it knows no unit but its regrets."""
+    tracking = Tracking(H, gated=True, calibrated=False, whole=False, nonnegative=False)
+    engine = switched(plain, gate=True)._require_fit()
+    state = engine.empty(engine.schema.encode_static({"kind": np.full(2, np.nan)}, pd.RangeIndex(2)))
+
+    def close(at: Any, future: Any, quantiles: Any) -> Made:
+        mean = 7.0 * torch.stack([torch.ones(2, H), torch.full((2, H), 1 + apart)]).double()
+        return Made(mean, mean[:, None])
+
+    for steps in (1, H):
+        y = torch.full((2, steps), 9.0).double()
+        state = state._replace(steps=state.steps + steps, count=state.count + steps)
+        given = Rows(y, y, y.isfinite(), *(v[:, :1].expand(-1, steps, -1) for v in state[7:11]))
+        state = tracking.follow(state, given, torch.full((2,), steps), close)
+    assert bool((state.track.gate.largest > 0).all()) == learned
+    assert torch.equal(gate.weights(state.track.gate), torch.full((2, 2, 2), 0.5).double()) != learned
+
+
 def test_the_gate_learns_from_what_predict_would_have_said(plain: Forecaster) -> None:
     """An independent walk: forecasts of two plain forecasters at every h-th row, mixed by hand."""
     days = range(31)

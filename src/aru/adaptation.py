@@ -182,7 +182,7 @@ class Adaptation:
             )
         point, ends = frozen + correction, given.ends + correction[:, :, None, None]
         if isinstance(intervals, Intervals):
-            moved = calibration.move(intervals.state, self.share, ends)
+            moved = self._nested(calibration.move(intervals.state, self.share, ends))
             before, after = _replace_first(intervals.given, ends, 4), _replace_first(intervals.issued, moved, 4)
             intervals, ends = intervals._replace(given=before, issued=after), moved
         remembered = _replace_first(models.frozen, frozen, 2)
@@ -237,6 +237,15 @@ class Adaptation:
         r = torch.where(mask.unsqueeze(-1), r, 0.0).sum(3) / mask.sum(-1, keepdim=True).clamp(min=1)
         none = torch.full_like(frozen, torch.nan)
         return Mixing(gate.update(mixing.state, r), _shift(mixing.adapted, none, 2), _shift(mixing.mixed, none, 2))
+
+    def _nested(self, ends: Tensor) -> Tensor:
+        """Calibrated (*, level, end, lead) intervals, of which a wider one never ends inside a narrower one."""
+        order = sorted(range(len(self.levels)), key=self.levels.__getitem__)
+        low, high = ends[:, :, order].unbind(3)
+        low = low.nan_to_num(nan=torch.inf).cummin(2).values
+        high = high.nan_to_num(nan=-torch.inf).cummax(2).values
+        nested = torch.stack([low, high], 3)[:, :, torch.tensor(order).argsort()]
+        return torch.where(ends.isnan(), ends, nested)
 
     def _mature_intervals(self, intervals: Intervals, y: Tensor) -> Intervals:
         given, issued = _matured(intervals.given), _matured(intervals.issued)

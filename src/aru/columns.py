@@ -181,9 +181,12 @@ def read_static(df: Any, ids: pd.Index[Any], columns: Sequence[str], name: str =
 def read_column(frame: nw.DataFrame[Any], column: str, name: str) -> Column:
     """Numbers become float64 with NaN for missing; category, string and bool columns become categories.
 
-    A column without any value has no type of its own: it is NaN throughout.
+    A column without any value has no type of its own: it is NaN throughout. One of objects that are all numbers is one
+    of numbers.
     """
     series = frame.get_column(column)
+    if series.dtype == nw.Object:
+        series = _numbers(series)
     dtype = series.dtype
     missing = np.asarray(series.is_null().to_numpy())
     if dtype.is_numeric() or missing.all():
@@ -202,6 +205,13 @@ def read_column(frame: nw.DataFrame[Any], column: str, name: str) -> Column:
     raise ColumnError(
         f"Column {column!r} of {name} has type {dtype}: covariates are numbers, strings, categories or bools."
     )
+
+
+def _numbers(series: nw.Series[Any]) -> nw.Series[Any]:
+    """A column of objects as one of numbers, if they are all such."""
+    inferred = pd.Series(_to_objects(series)).infer_objects()
+    numeric = pd.api.types.is_numeric_dtype(inferred) and not pd.api.types.is_bool_dtype(inferred)
+    return nw.from_native(inferred, series_only=True) if numeric else series
 
 
 def _categories(text: npt.NDArray[Any]) -> Categories:

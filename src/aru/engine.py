@@ -77,6 +77,7 @@ class Engine:
             settings.h, settings.gate, settings.calibration is not None, schema.integer, schema.nonnegative
         )
         self._tracking = tracking if tracking.gated or tracking.calibrated else None
+        self.said: set[str] = set()  # warnings that are given once
 
     @functools.cached_property
     def compiled(self) -> list[CompiledModel] | None:

@@ -10,9 +10,10 @@ import narwhals as nw
 import numpy as np
 import pandas as pd
 import torch
+from torch import Tensor
 
 from aru.adaptation import Issued
-from aru.columns import Ints, read_column, read_ids, read_times, require_columns, show_rows
+from aru.columns import Floats, Ints, read_column, read_ids, read_times, require_columns, show_rows
 from aru.errors import ColumnError, DuplicateError, FrequencyError, InputError
 from aru.frequency import Frequency, Times
 from aru.panel import Known
@@ -167,6 +168,16 @@ def _cutoffs(freq: Frequency, ids: pd.Index[Any], series: Ints, ds: Times, known
     return before if known is None else np.where(at >= 0, np.append(known.last, 0)[at], before)
 
 
+def _inside(before: Floats, after: Floats, given: Tensor, adapted: Tensor) -> Floats:
+    """Medians that lay inside the narrowest of their (row, level, end) intervals stay inside it."""
+    bounds = []
+    for ends in (given, adapted):
+        low, high = ends.nan_to_num(nan=-torch.inf)[..., 0], ends.nan_to_num(nan=torch.inf)[..., 1]
+        bounds.append((low.numpy().max(1, initial=-np.inf), high.numpy().min(1, initial=np.inf)))
+    (low, high), now = bounds
+    return np.where((low <= before) & (before <= high), np.clip(after, *now), after)
+
+
 def with_values(frame: nw.DataFrame[Any], given: Forecasts, adapted: Issued) -> Any:
     """The frame with adapted forecasts in the place and type of those that it had."""
     new = []
@@ -177,9 +188,13 @@ def with_values(frame: nw.DataFrame[Any], given: Forecasts, adapted: Issued) -> 
             values = adapted.ends[given.row, m, given.levels.index(role.level), role.end, given.lead].numpy()
         else:
             values = adapted.point[given.row, m, given.lead].numpy()
+            before = old.cast(nw.Float64).to_numpy()
             if role.beside:  # moves with its mean
-                moved = values - given.issued.point[given.row, m, given.lead].numpy()
-                values = old.cast(nw.Float64).to_numpy() + moved
+                values = before + (values - given.issued.point[given.row, m, given.lead].numpy())
+            if column.endswith(_MEDIAN):
+                values = _inside(
+                    before, values, *(i.ends[given.row, m, :, :, given.lead] for i in (given.issued, adapted))
+                )
         kind = old.dtype if old.dtype.is_float() else nw.Float64
         made = nw.new_series(column, values, nw.Float64, backend=frame.implementation)
         new.append(made.cast(kind))

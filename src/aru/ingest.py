@@ -23,7 +23,7 @@ from aru.panel import Known, Observations, Panel, continuation, next_steps, read
 from aru.records import Flat, Past, Record
 from aru.schema import Rows, Schema
 from aru.screening import set_aside
-from aru.support import broken, refusal, warn_new
+from aru.support import broken, refusal, warn_far, warn_new
 
 Late = Literal["raise", "skip", "correct"]
 Odd = Literal["raise", "skip"]
@@ -120,8 +120,9 @@ def compute_update(
             "Nothing was applied. Drop them, or pass late='skip'.",
             left_out,
         )
-    warn_new(engine.schema.support, np.concatenate([panel.y, past.y[revised]]))
+    warn_new(engine.schema.support, np.concatenate([panel.y, past.y[revised]]), engine.said)
     at = ids.get_indexer(panel.ids)
+    warn_far(panel, *(np.append(v.cpu().numpy(), 0.0)[at][panel.series] for v in (record.now.total, record.now.count)))
     panel = begin_with_values(panel, at < 0, "new_df")
     touched = np.zeros(len(ids), bool)
     touched[at[at >= 0]] = True
@@ -152,7 +153,8 @@ def _take_next(engine: Engine, style: FrameStyle, panel: Panel, record: Record) 
     """The usual update, which gives the rest of this module nothing to do: one row of each series, its next one."""
     n = len(panel.ids)
     each, none = np.ones(n, np.int64), np.zeros(n, np.int64)
-    warn_new(engine.schema.support, panel.y)
+    warn_new(engine.schema.support, panel.y, engine.said)
+    warn_far(panel, record.now.total.cpu().numpy(), record.now.count.cpu().numpy())
     nothing = {
         "unique_id": panel.ids[:0].to_numpy(),
         "ds": panel.ds[:0],

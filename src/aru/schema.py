@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -29,6 +31,7 @@ OUTSIDE = 1.0  # how far a number may leave its training range, in units of the 
 ENOUGH_CYCLES = 1.75  # of a season or calendar feature, before it is a pattern and not just the date
 LONGEST_SEASON = 1000  # rows; what reaches further back would fill a series' state
 MANY_ZEROS = 0.2  # share of zeros from which counts are modelled as counts
+_WHOLE = re.compile(r"(-?\d+)(?:\.0)?")
 TRUTHS = {"true": "true", "1": "true", "1.0": "true", "false": "false", "0": "false", "0.0": "false"}
 
 
@@ -81,8 +84,9 @@ class CategoryColumn:
         return self.name != "unique_id" and 0 < len(words) == len(self.values) and words <= {"true", "false"}
 
     def encode(self, column: Categories) -> Ints:
-        """Codes in training's vocabulary, 0 for anything else."""
-        return np.array([*(self._known.get(value, 0) for value in column.values), 0])[column.codes]
+        """Codes in training's vocabulary, 0 for anything else. 1 and 1.0 are the same, unless training had both."""
+        known = [self._known.get(value, self._numbers.get(whole_number(value), 0)) for value in column.values]
+        return np.array([*known, 0])[column.codes]
 
     def encode_calendar(self, ds: Times) -> Ints:
         """Codes of the calendar feature of this name."""
@@ -91,6 +95,13 @@ class CategoryColumn:
     @functools.cached_property
     def _known(self) -> Mapping[str, int]:
         return {value.casefold() if self.boolean else value: i + 1 for i, value in enumerate(self.values)}
+
+    @functools.cached_property
+    def _numbers(self) -> Mapping[str, int]:
+        """Codes by whole number, where no two values are the same one: a missing value makes floats of integers."""
+        numbers = [whole_number(value) for value in self.values] if self.name != "unique_id" else []
+        often = Counter(numbers)
+        return {number: i + 1 for i, number in enumerate(numbers) if number and often[number] == 1}
 
     @functools.cached_property
     def _table(self) -> Ints:
@@ -212,6 +223,12 @@ def choose_distribution(settings: Settings, counts: bool, zeros: float) -> str:
         return settings.distribution
     plain = settings.transform is None and settings.loss == "nll"
     return "negative-binomial" if counts and plain and zeros > MANY_ZEROS else "student-t"
+
+
+def whole_number(value: str) -> str:
+    """The whole number that a text stands for, as 1 or 1.0; empty for any other."""
+    match = _WHOLE.fullmatch(value)
+    return match[1] if match else ""
 
 
 def _encode_group(

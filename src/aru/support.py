@@ -43,6 +43,7 @@ class Support(NamedTuple):
         return out
 
 
+FAR, FEW = 1000, 10  # times the mean of at least so many values: a code for something else, or a slip
 NEGATIVE, NO_COUNT = "negative", "no count"
 ASKED = {
     "real": Support(False, False),
@@ -104,8 +105,8 @@ def check_values(panel: Panel, settings: Settings, distribution: str) -> None:
         raise ValueRangeError(refusal(rule, panel))
 
 
-def warn_new(learned: Support, y: Floats) -> None:
-    """Say so where values come that training had no example of. The text is always the same: once is enough."""
+def warn_new(learned: Support, y: Floats, said: set[str]) -> None:
+    """Say so where values come that training had no example of, unless that was `said` before."""
     outside = learned.outside(y)
     if not outside.any():
         return
@@ -113,4 +114,18 @@ def warn_new(learned: Support, y: Floats) -> None:
         what = "New values are negative, which none was in training: forecasts of this model are cut off at 0."
     else:
         what = "New values are no whole numbers, as all were in training: quantiles of this model are rounded."
-    warnings.warn(f"{what} Fit with support='real' to forecast them as they are.", AruWarning, stacklevel=2)
+    if what not in said:
+        said.add(what)
+        warnings.warn(f"{what} Fit with support='real' to forecast them as they are.", AruWarning, stacklevel=2)
+
+
+def warn_far(panel: Panel, total: Floats, count: Floats) -> None:
+    """Name values that are hardly of their series, which has so far `count` values with a `total` size, row by row."""
+    far = (count >= FEW) & (total > 0) & (np.abs(panel.y) * count > FAR * total)
+    if far.any():
+        warnings.warn(
+            f"y is more than {FAR:,} times the mean size of its series at {panel.show(np.flatnonzero(far))}. It is taken "
+            "in and weighs on the scale of its series for long; if it stands for a missing value, leave it empty.",
+            AruWarning,
+            stacklevel=2,
+        )

@@ -27,6 +27,7 @@ from aru.state import SeriesState, put, take, tree_map
 
 LEVELS = (50.0, 80.0, 90.0, 95.0)  # central intervals whose coverage is followed
 HUGE = 1e150  # a regret whose square is no number teaches nothing
+SAME = 1e-4  # experts that differ by less of their size are one: the difference is mostly rounding
 
 
 class Waiting(NamedTuple):
@@ -135,7 +136,9 @@ class Tracking:
         y = torch.where(rows.observed & begun[:, None], rows.y, torch.nan)
         mean, values = self._mix(track, made)
         if isinstance(track.gate, GateState):
-            r = gate.regret(mean, made.mean.movedim(0, -1), y)
+            experts = made.mean.movedim(0, -1)
+            r = gate.regret(mean, experts, y)
+            r = torch.where(_differ(experts), r, 0.0 * r)
             track = track._replace(gate=gate.update(track.gate, self._by_block(r)))
         if isinstance(track.calibration, CalibrationState):
             given = _ends(values)
@@ -186,6 +189,15 @@ class Tracking:
     def _possible(self, values: Tensor) -> Tensor:
         values = values.clamp(min=0) if self.nonnegative else values
         return values.round() if self.whole else values
+
+
+def _differ(experts: Tensor) -> Tensor:
+    """(series, lead, expert) -> (series, lead, 1): where there is something to choose.
+
+    Networks round differently beside other series, and a gate takes its unit from the largest regret that it has seen.
+    """
+    size = experts.abs().amax((1, 2), keepdim=True)
+    return experts.amax(-1, keepdim=True) - experts.amin(-1, keepdim=True) > SAME * size
 
 
 def _ends(values: Tensor) -> Tensor:
