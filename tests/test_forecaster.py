@@ -21,7 +21,7 @@ from utilsforecast.losses import coverage, mae, mqloss, quantile_loss, rmse
 
 from aru import Forecaster, storage
 from aru.backtest import scores
-from aru.engine import Engine
+from aru.engine import Engine, Forecast
 from aru.errors import (
     AruError,
     AruWarning,
@@ -37,6 +37,7 @@ from aru.errors import (
     ValueRangeError,
 )
 from aru.models import MODELS
+from aru.predictions import warn_failed
 from aru.state import to_dict
 
 H = 3
@@ -418,6 +419,14 @@ def test_a_series_without_a_finite_forecast_is_named(plain: Forecaster) -> None:
     with pytest.warns(AruWarning, match=r"Series a have no finite forecast\. Check their values\."):
         out = plain.predict()
     assert np.isfinite(out.loc[out["unique_id"] == "b", "aru"]).all()
+
+
+def test_a_quantile_that_is_no_number_is_no_finite_forecast() -> None:
+    quantiles = torch.ones(2, 3, 4)
+    quantiles[1, 2, 3] = torch.nan
+    with pytest.warns(AruWarning, match=r"^Series c have no finite forecast\.") as caught:
+        warn_failed(Forecast(torch.ones(3, 4), quantiles, torch.zeros(3, dtype=torch.bool)), pd.Index(["a", "b", "c"]))
+    assert len(caught) == 1
 
 
 def test_cross_validation_warns_inside_the_training_data(plain: Forecaster) -> None:

@@ -54,7 +54,7 @@ def future_style(style: FrameStyle, futr_df: Any) -> FrameStyle:
 
 def warn_failed(forecast: Forecast, ids: pd.Index[Any]) -> None:
     """Name the series whose local fit failed, and those that have no finite forecast at all."""
-    lost = ~forecast.mean.isfinite().all(1)
+    lost = ~(forecast.mean.isfinite().all(1) & forecast.quantiles.isfinite().all(2).all(0))
     for which, says in (
         (forecast.failed & ~lost, "The local fit of series {} failed numerically; the global forecast stands in."),
         (lost, "Series {} have no finite forecast."),
