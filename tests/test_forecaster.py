@@ -415,7 +415,8 @@ def test_update_says_what_it_did(plain: Forecaster) -> None:
 
 def test_a_series_without_a_finite_forecast_is_named(plain: Forecaster) -> None:
     enormous = NEW[NEW["unique_id"] == "a"].assign(y=1e308)
-    plain.update(enormous)
+    with pytest.warns(AruWarning, match="times the mean size of its series"):
+        plain.update(enormous)
     with pytest.warns(AruWarning, match=r"Series a have no finite forecast\. Check their values\."):
         out = plain.predict()
     assert np.isfinite(out.loc[out["unique_id"] == "b", "aru"]).all()

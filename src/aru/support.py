@@ -121,12 +121,12 @@ def warn_new(learned: Support, y: Floats, said: set[str]) -> None:
 
 def warn_far(panel: Panel, total: Floats, count: Floats) -> None:
     """Name values that are hardly of their series, which has so far `count` values with a `total` size, row by row."""
-    far = (count >= FEW) & (total > 0) & (np.abs(panel.y) * count > FAR * total)
+    far = (count >= FEW) & (total > 0) & (np.abs(panel.y) / FAR > total / np.maximum(count, 1))
     if far.any():
         rows = panel.show(np.flatnonzero(far))
         warnings.warn(
-            f"y is more than {FAR:,} times the mean size of its series at {rows}. It is taken in and weighs on the scale "
-            "of its series for long; if it stands for a missing value, leave it empty.",
+            f"y is more than {FAR:,} times the mean size of its series at {rows}. It is taken in and weighs on the "
+            "scale of its series for long; if it stands for a missing value, leave it empty.",
             AruWarning,
             stacklevel=2,
         )
