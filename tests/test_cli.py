@@ -460,7 +460,10 @@ def broken(frame: pd.DataFrame, row: int, column: str, value: Any) -> pd.DataFra
 
 
 BAD_TABLES = {
-    "column": (sales().drop(columns="y"), "has no column 'y'; it has unique_id, ds, promo, kind. Name .* --target-col"),
+    "column": (
+        sales().drop(columns="y"),
+        "no column 'y'; it has 'unique_id', 'ds', 'promo', 'kind'. Name .* --target-col",
+    ),
     "rows": (sales().head(0), "has no rows"),
     "duplicates": (pd.concat([sales(), sales().head(1)]), r"duplicate rows for a series and time: \(007, 2024-01-01\)"),
     "infinite": (broken(sales(), 3, "y", np.inf), "y of .*sales.csv is infinite .*row 3"),
@@ -495,6 +498,13 @@ def test_bad_tables_are_refused(kind: str, tmp_path: Path) -> None:
         ("ragged.csv", b"unique_id,ds,y\na,2024-01-01,1,2,3\n", "more cells than its first line"),
         ("ragged2.csv", b"unique_id,ds,y\na,2024-01-01,1\nb,2024-01-01,1,2,3\n", "cannot be read as CSV"),
         ("latin.csv", "unique_id,ds,y\nZürich,2024-01-01,1\n".encode("latin-1"), "cannot be read as CSV"),
+        (
+            "blanks.csv",
+            b"unique_id, ds, y\na,2024-01-01,1\n",
+            "no column 'ds', 'y'; .* ' ds', ' y'. .* remove the blanks",
+        ),
+        ("semicolons.csv", b"unique_id;ds;y\na;2024-01-01;1,5\n", "semicolons: .*'unique_id;ds;y'.* columns by commas"),
+        ("tabs.csv", b"unique_id\tds\ty\na\t2024-01-01\t1\n", "separated by tabs"),
         ("bad.parquet", b"PAR1", "cannot be read as Parquet"),
         ("bad.csv.gz", b"no archive", "cannot be read"),
         ("table.xlsx", b"", r"tables are \.csv, \.csv\.gz, \.parquet files"),
