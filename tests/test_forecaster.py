@@ -132,7 +132,7 @@ PROBLEMS: dict[str, tuple[Callable[[], Any], type[InputError], str]] = {
     "off the grid": (
         change(7, ds=pd.Timestamp("2024-01-08 05:00")),
         FrequencyError,
-        r"1 rows of df do not lie on the grid of freq='D': \(a, 2024-01-08 05:00:00\).*freq",
+        r"1 rows of df do not lie on the grid of freq='D': \(a, 2024-01-08 05:00:00\).*orrect",
     ),
     "integer time": (lambda: DF.assign(ds=range(len(DF))), FrequencyError, r"integers but freq='D'"),
     "a time zone": (lambda: DF.assign(ds=DF["ds"].dt.tz_localize("UTC")), ColumnError, r"time zone UTC.*tz_localize"),

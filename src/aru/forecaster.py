@@ -295,7 +295,7 @@ class Forecaster:
         check_whole("n_windows", n_windows, 1)
         check_whole("step_size", step_size, 1)
         # Steps are left out of long gaps only where no cutoff can fall.
-        panel = self._read(df, engine.schema.history, self.settings.h + step_size * n_windows)
+        panel = self._read(df, engine.schema.history, self.settings.h + step_size * n_windows, settled=True)
         check_kinds(panel, engine.schema, "df")
         check_values(panel, self.settings, engine.schema.distribution)
         static = engine.schema.encode_static(read_static(static_df, panel.ids, self.settings.stat_exog_list), panel.ids)
@@ -380,9 +380,10 @@ class Forecaster:
     def _columns(self) -> list[str]:
         return [*self.settings.futr_exog_list, *self.settings.hist_exog_list]
 
-    def _read(self, df: Any, seen: int, in_sight: int = 0) -> Panel:
+    def _read(self, df: Any, seen: int, in_sight: int = 0, settled: bool = False) -> Panel:
         """Rows of a frame. Of a gap, as many steps are kept as a forecast can see, and the last `in_sight` besides."""
-        panel = read_panel(df, self._freq, self._columns, max_gap=seen + self.settings.longest_window + in_sight)
+        max_gap = seen + self.settings.longest_window + in_sight
+        panel = read_panel(df, self._freq, self._columns, max_gap=max_gap, settled=settled)
         return begin_with_values(panel, np.ones(len(panel.ids), bool), "df")
 
     def _require_fit(self) -> Engine:

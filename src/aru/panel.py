@@ -40,6 +40,8 @@ from aru.errors import (
 )
 from aru.frequency import Frequency, Times, to_index
 
+SETTLED = "This grid is settled, by training or by earlier rows: correct or drop the rows that do not fit."
+
 
 @dataclasses.dataclass(frozen=True)
 class Panel:
@@ -121,11 +123,21 @@ class Observations(NamedTuple):
 
 
 def read_panel(
-    df: Any, freq: Frequency, columns: Sequence[str] = (), *, max_gap: int | None = None, name: str = "df"
+    df: Any,
+    freq: Frequency,
+    columns: Sequence[str] = (),
+    *,
+    max_gap: int | None = None,
+    name: str = "df",
+    settled: bool = False,
 ) -> Panel:
-    """Check a long frame and sort it into a panel. Columns not asked for are ignored."""
+    """Check a long frame and sort it into a panel. Columns not asked for are ignored.
+
+    Where the frequency is `settled`, no other one is recommended.
+    """
     rows, ids, datetime = _read_rows(df, freq, ["y", *columns], name)
-    return _fill_gaps(rows, ids, _positions(rows, ids, freq, datetime, name), freq, max_gap, datetime)
+    position = _positions(rows, ids, freq, datetime, name, settled)
+    return _fill_gaps(rows, ids, position, freq, max_gap, datetime, settled)
 
 
 def read_observations(df: Any, freq: Frequency, columns: Sequence[str], name: str = "new_df") -> Observations:
@@ -156,7 +168,8 @@ def continuation(new: Observations, freq: Frequency, known: Known, max_gap: int 
         {k: _append(c, len(anchors), ~old) for k, c in rows.data.items()},
     )
     rows = rows.sorted()
-    panel = _fill_gaps(rows, ids, _positions(rows, ids, freq, datetime, name), freq, max_gap, datetime)
+    position = _positions(rows, ids, freq, datetime, name, settled=True)
+    panel = _fill_gaps(rows, ids, position, freq, max_gap, datetime, settled=True)
     return panel.select(panel.ds > last[panel.series]), past
 
 
@@ -208,7 +221,7 @@ def _read_any(
     return ids, ds, datetime, data
 
 
-def _positions(rows: _Rows, ids: pd.Index[Any], freq: Frequency, datetime: bool, name: str) -> Ints:
+def _positions(rows: _Rows, ids: pd.Index[Any], freq: Frequency, datetime: bool, name: str, settled: bool) -> Ints:
     """Steps of each row since the first row of its series."""
     starts = np.flatnonzero(np.diff(rows.codes, prepend=-1))
     first = np.repeat(starts, np.diff(np.append(starts, len(rows.codes))))
@@ -220,7 +233,7 @@ def _positions(rows: _Rows, ids: pd.Index[Any], freq: Frequency, datetime: bool,
         raise FrequencyError(
             f"{len(at)} rows of {name} do not lie on the grid of freq={freq.freq!r}: "
             f"{show_rows(ids[rows.codes[at[:SHOWN]]], rows.ds[at[:SHOWN]], datetime, len(at))}. "
-            f"{_frequency_hint(rows, datetime)}"
+            f"{SETTLED if settled else _frequency_hint(rows, datetime)}"
         )
     return position
 
@@ -264,7 +277,13 @@ def _append(column: Column, missing: int, keep: Bools) -> Column:
 
 
 def _fill_gaps(
-    rows: _Rows, ids: pd.Index[Any], position: Ints, freq: Frequency, max_gap: int | None, datetime: bool
+    rows: _Rows,
+    ids: pd.Index[Any],
+    position: Ints,
+    freq: Frequency,
+    max_gap: int | None,
+    datetime: bool,
+    settled: bool,
 ) -> Panel:
     """Insert a row for every step that `ds` leaves out: at most `max_gap` a gap; the rest is skipped."""
     n = len(rows.ds)
@@ -276,7 +295,7 @@ def _fill_gaps(
         raise FrequencyError(
             f"On the grid of freq={freq.freq!r} there would be {int(filled.sum()):,} missing steps "
             f"between {n:,} rows. "
-            f"{_frequency_hint(rows, datetime)}"
+            f"{SETTLED if settled else _frequency_hint(rows, datetime)}"
         )
     target = np.arange(n) + np.cumsum(filled)
     total = n + int(filled.sum())
