@@ -360,8 +360,10 @@ def _spread(column: Column, target: Ints, total: int) -> Column:
     return values
 
 
-# Usual frequencies from coarse to fine, as pandas writes them; the weekday of a week comes from the data.
+# Usual frequencies from coarse to fine, as pandas writes them; the weekday of a week comes from the data, as does the
+# month of a year or quarter where it is not the one that goes without saying.
 USUAL = ("YS", "YE", "QS", "QE", "MS", "ME", "W", "B", "D", "h", "30min", "15min", "10min", "5min", "min", "s")
+UNSAID = {"YS": "JAN", "YE": "DEC", "QS": "JAN", "QE": "MAR"}
 
 
 def guess_frequency(frame: nw.DataFrame[Any], name: str) -> str | int:
@@ -384,12 +386,22 @@ def _usual_frequency(times: Times, datetime: bool) -> str | int | None:
     if not datetime:
         step = int(np.median(np.diff(times))) if len(times) > 1 else 1
         return step if (np.diff(times) % step == 0).all() else None
-    weekday = to_index(times)[0].day_name()[:3].upper()
-    for alias in (f"W-{weekday}" if a == "W" else a for a in USUAL):
+    for alias in (_anchored(a, to_index(times[:1])[0]) for a in USUAL):
         steps = Frequency(alias).steps(times[:-1], times[1:])
         if len(steps) > 1 and (steps > 0).all() and np.median(steps) == 1:
             return alias
     return None
+
+
+def _anchored(alias: str, time: pd.Timestamp) -> str:
+    """A frequency with the weekday or month that makes `time` lie on its grid."""
+    if alias == "W":
+        return f"W-{time.day_name()[:3].upper()}"
+    if alias not in UNSAID:
+        return alias
+    month = time.month if alias[0] == "Y" else (time.month - 1) % 3 + 1
+    name = pd.Timestamp(2000, month, 1).month_name()[:3].upper()
+    return alias if name == UNSAID[alias] else f"{alias}-{name}"
 
 
 def _frequency_hint(rows: _Rows, datetime: bool) -> str:
