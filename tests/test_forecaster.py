@@ -782,3 +782,31 @@ def test_integer_ids_survive_a_save(tmp_path: Path) -> None:
 def test_every_error_is_ours() -> None:
     for error in (ColumnError, ConfigError, FutureError, NotFittedError, StorageError, TooLittleDataError):
         assert issubclass(error, AruError)
+
+
+@pytest.mark.parametrize("make", [pd.DataFrame, polars.DataFrame], ids=["pandas", "polars"])
+def test_forecasts_beyond_the_times_that_fit_are_refused(make: Any) -> None:
+    """Nanoseconds end in April 2262."""
+    years = pd.DataFrame({"unique_id": "a", "ds": pd.date_range("2239-12-31", periods=20, freq="YE"), "y": 1.0})
+
+    def last_year(unit: str, h: int) -> int:
+        df = make(years.assign(ds=years["ds"].astype(f"datetime64[{unit}]")))
+        forecast = Forecaster(**{**BASE, "h": h, "freq": "YE"}).fit(df).predict()
+        return int(forecast["ds"].dt.year().max() if make is polars.DataFrame else forecast["ds"].dt.year.max())
+
+    assert last_year("ns", 3) == 2261
+    with pytest.raises(
+        ValueRangeError, match=r"datetime64\[ns\] .* \(a, 2262-12-31\), \(a, 2263-12-31\)\. .*datetime64\[s\]"
+    ):
+        last_year("ns", 5)
+    assert last_year("us", 5) == 2263
+
+
+def test_forecasts_beyond_the_largest_integer_are_refused() -> None:
+    end = 2**63 - 1 - H
+    df = pd.DataFrame({"unique_id": "a", "ds": np.arange(end - 20, end), "y": 1.0})
+    f = Forecaster(**{**BASE, "freq": 1}).fit(df)
+    assert f.predict()["ds"].max() == end + H - 1
+    f.update(pd.DataFrame({"unique_id": ["a"] * 2, "ds": [end, end + 1], "y": 1.0}))
+    with pytest.raises(ValueRangeError, match=rf"largest integer .*: \(a, {end + 1}\)\. Fit on smaller integers"):
+        f.predict()
