@@ -810,3 +810,27 @@ def test_forecasts_beyond_the_largest_integer_are_refused() -> None:
     f.update(pd.DataFrame({"unique_id": ["a"] * 2, "ds": [end, end + 1], "y": 1.0}))
     with pytest.raises(ValueRangeError, match=rf"largest integer .*: \(a, {end + 1}\)\. Fit on smaller integers"):
         f.predict()
+
+
+@pytest.mark.parametrize(
+    ("step", "freq", "says"),
+    [
+        ("QS", "D", r"Only 1\.2 % of the steps of freq='D' .* look like freq='QS'; or use freq=None"),
+        ("W-TUE", "h", r"Only 0\.6.* % of the steps of freq='h' .* look like freq='W-TUE'"),
+        ("37D", "D", r"Only 2\.8 % of the steps of freq='D' .* Choose a coarser freq; or"),
+    ],
+)
+def test_a_frequency_far_finer_than_the_rows_is_named(step: str, freq: str, says: str) -> None:
+    df = pd.DataFrame({"unique_id": "a", "ds": pd.date_range("2010-01-01", periods=20, freq=step), "y": 1.0})
+    single = pd.DataFrame({"unique_id": ["b", "c"], "ds": df["ds"][0], "y": 1.0})  # tells nothing
+    with pytest.warns(AruWarning, match=says):
+        Forecaster(**{**BASE, "freq": freq}).fit(pd.concat([df, single]))
+
+
+def test_a_frequency_with_some_rows_missing_is_not_doubted(recwarn: pytest.WarningsRecorder) -> None:
+    ds = pd.date_range("2024-01-01", periods=200)
+    df = pd.concat(
+        [pd.DataFrame({"unique_id": i, "ds": ds[::n], "y": 1.0}) for i, n in (("a", 9), ("b", 9), ("c", 50))]
+    )
+    Forecaster(**BASE).fit(df)
+    assert not [w for w in recwarn if issubclass(w.category, AruWarning)]

@@ -89,6 +89,13 @@ class Panel:
             skipped=self.skipped[keep],
         )
 
+    @property
+    def presence(self) -> Floats:
+        """Share of the steps between first and last row that have a row, of each series with several rows."""
+        steps = self.lengths + np.bincount(self.series, self.skipped, len(self.ids))
+        rows = np.bincount(self.series[~self.inserted], minlength=len(self.ids))
+        return (rows / steps)[rows > 1]
+
     def show(self, rows: Sequence[int] | Ints) -> str:
         """The first few of these rows, as a person would name them."""
         rows = np.asarray(rows)
@@ -379,6 +386,13 @@ def guess_frequency(frame: nw.DataFrame[Any], name: str) -> str | int:
     if guess is None:
         raise FrequencyError(f"The frequency cannot be read off {name}: give freq, for instance freq='D'.")
     return guess
+
+
+def likely_frequency(panel: Panel) -> str | int | None:
+    """What the rows of the series with most rows look like; None where they do not tell."""
+    real = ~panel.inserted
+    times = panel.ds[real & (panel.series == np.bincount(panel.series[real]).argmax())][:50]
+    return _usual_frequency(times, panel.datetime)
 
 
 def _usual_frequency(times: Times, datetime: bool) -> str | int | None:
