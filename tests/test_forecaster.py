@@ -277,6 +277,16 @@ def test_columns_keep_their_kind(rich: Forecaster) -> None:
         rich.cross_validation(DF, static_df=STATIC.assign(kind=[1.0, 2.0]))
 
 
+def test_duplicates_and_static_covariates_of_known_series_change_nothing(rich: Forecaster) -> None:
+    twin = copy.copy(rich)
+    rich.update(NEW)
+    twin.update(NEW, STATIC.assign(kind=["y", "x"]))
+    again = NEW.groupby("unique_id").tail(4).assign(price=0.0, temp=0.0)
+    assert twin.update(again).duplicates == len(again)  # y alone decides
+    states = to_dict(rich._state), to_dict(twin._state)
+    assert all(torch.equal(value, states[1][name]) for name, value in states[0].items())
+
+
 def test_ids_keep_their_kind(rich: Forecaster) -> None:
     """Numbers where training had strings would pass for new series."""
     ids = {"unique_id": [1, 2]}
