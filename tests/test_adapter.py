@@ -391,6 +391,18 @@ def test_the_frequency_is_read_off_rows_in_any_order() -> None:
         assert adapter.update(days.tail(1).assign(ds=pd.Timestamp("2024-07-19"))).gaps_filled == 0
 
 
+@pytest.mark.parametrize("freq", ["QS-FEB", "QE-NOV", "YS-APR", "YE-JUN"])
+def test_quarters_and_years_of_any_month_are_read_off(freq: str) -> None:
+    rows = pd.DataFrame({"unique_id": "a", "ds": pd.date_range("2020-01-01", periods=8, freq=freq), "y": 1.0})
+    adapter = Adapter(H)
+    adapter.update(rows.head(5))
+    assert adapter.update(rows.tail(3)).gaps_filled == 0
+    assert (
+        adapter.update(rows.tail(1).assign(ds=pd.date_range(rows["ds"].iloc[-1], periods=3, freq=freq)[2])).gaps_filled
+        == 1
+    )
+
+
 def test_a_week_without_its_end_is_one_of_business_days() -> None:
     week = pd.DataFrame({"unique_id": "a", "ds": pd.date_range("2024-01-01", periods=5), "y": 1.0})
     adapter = Adapter(H)

@@ -460,7 +460,10 @@ def broken(frame: pd.DataFrame, row: int, column: str, value: Any) -> pd.DataFra
 
 
 BAD_TABLES = {
-    "column": (sales().drop(columns="y"), "has no column 'y'; it has unique_id, ds, promo, kind. Name .* --target-col"),
+    "column": (
+        sales().drop(columns="y"),
+        "no column 'y'; it has 'unique_id', 'ds', 'promo', 'kind'. Name .* --target-col",
+    ),
     "rows": (sales().head(0), "has no rows"),
     "duplicates": (pd.concat([sales(), sales().head(1)]), r"duplicate rows for a series and time: \(007, 2024-01-01\)"),
     "infinite": (broken(sales(), 3, "y", np.inf), "y of .*sales.csv is infinite .*row 3"),
@@ -495,6 +498,13 @@ def test_bad_tables_are_refused(kind: str, tmp_path: Path) -> None:
         ("ragged.csv", b"unique_id,ds,y\na,2024-01-01,1,2,3\n", "more cells than its first line"),
         ("ragged2.csv", b"unique_id,ds,y\na,2024-01-01,1\nb,2024-01-01,1,2,3\n", "cannot be read as CSV"),
         ("latin.csv", "unique_id,ds,y\nZürich,2024-01-01,1\n".encode("latin-1"), "cannot be read as CSV"),
+        (
+            "blanks.csv",
+            b"unique_id, ds, y\na,2024-01-01,1\n",
+            "no column 'ds', 'y'; .* ' ds', ' y'. .* remove the blanks",
+        ),
+        ("semicolons.csv", b"unique_id;ds;y\na;2024-01-01;1,5\n", "semicolons: .*'unique_id;ds;y'.* columns by commas"),
+        ("tabs.csv", b"unique_id\tds\ty\na\t2024-01-01\t1\n", "separated by tabs"),
         ("bad.parquet", b"PAR1", "cannot be read as Parquet"),
         ("bad.csv.gz", b"no archive", "cannot be read"),
         ("table.xlsx", b"", r"tables are \.csv, \.csv\.gz, \.parquet files"),
@@ -578,7 +588,7 @@ def test_other_bad_arguments_are_refused(model: Path, data: Path, tmp_path: Path
     assert "--late drop is not known" in fails("update", model, data, "--late", "drop")
     assert "--windows must be a whole number of at least 1" in fails("backtest", model, data, "--windows", "0")
     write(sales(0, 3), data)
-    assert "No series is long enough for 2 windows of --h 3" in fails("backtest", model, data, "--windows", "2")
+    assert "No series is long enough for 2 windows of h=3" in fails("backtest", model, data, "--windows", "2")
     assert "--accelerator mps is not known" in fails("predict", model, "--accelerator", "mps")
     assert aru("fit", data, tmp_path / "other").code == 2  # typer's own message for a missing option
 
@@ -590,6 +600,17 @@ def test_numbered_series_stay_numbered(tmp_path: Path) -> None:
     assert aru("predict", tmp_path / "model", "--ids", "30", "--json").json["forecasts"][0]["unique_id"] == 30
     new = write(sales(24, 25, ["1", "007"]), tmp_path / "new.csv")
     assert "series of the model are numbered, but unique_id of" in fails("update", tmp_path / "model", new)
+
+
+def test_rows_beside_the_grid_of_a_model_are_refused_without_another_frequency(model: Path, tmp_path: Path) -> None:
+    hours = sales(24, 27).assign(ds=lambda f: f["ds"] + pd.to_timedelta(f.groupby("unique_id").cumcount(), "h"))
+    path = write(hours, tmp_path / "hours.csv")
+    for command in ("update", "backtest"):
+        message = fails(command, model, path)
+        assert f"rows of {path} do not lie on the grid of freq='D': (007, 2024-01-26 01:00:00)" in message
+        assert message.endswith(
+            "This grid is settled, by training or by earlier rows: correct or drop the rows that do not fit."
+        )
 
 
 def test_debug_shows_the_traceback(model: Path) -> None:
@@ -689,6 +710,15 @@ def test_messages_speak_of_files_and_options() -> None:
     assert show.translate("pass static_df") == "pass --static FILE"
     assert show.translate("h=3 and freq=None or late='skip'") == "--h 3 and --freq none or --late skip"
     assert show.translate("val_size, n_windows=0, width=3") == "--val-size, --windows 0, width=3"
+
+
+def test_settings_of_a_saved_model_are_no_options() -> None:
+    show = Screen()
+    show.trained = True
+    assert (
+        show.translate("h=3, freq='D', lags, n_windows=2, late='skip'")
+        == "h=3, freq='D', lags, --windows 2, --late skip"
+    )
 
 
 def test_foreign_warnings_stay_warnings(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

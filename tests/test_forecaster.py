@@ -133,7 +133,7 @@ PROBLEMS: dict[str, tuple[Callable[[], Any], type[InputError], str]] = {
     "off the grid": (
         change(7, ds=pd.Timestamp("2024-01-08 05:00")),
         FrequencyError,
-        r"1 rows of df do not lie on the grid of freq='D': \(a, 2024-01-08 05:00:00\).*freq",
+        r"1 rows of df do not lie on the grid of freq='D': \(a, 2024-01-08 05:00:00\).*orrect",
     ),
     "integer time": (lambda: DF.assign(ds=range(len(DF))), FrequencyError, r"integers but freq='D'"),
     "a time zone": (lambda: DF.assign(ds=DF["ds"].dt.tz_localize("UTC")), ColumnError, r"time zone UTC.*tz_localize"),
@@ -276,6 +276,16 @@ def test_columns_keep_their_kind(rich: Forecaster) -> None:
         rich.update(NEW.assign(price="cheap"))
     with pytest.raises(ColumnError, match="'kind' was categorical in training"):
         rich.cross_validation(DF, static_df=STATIC.assign(kind=[1.0, 2.0]))
+
+
+def test_duplicates_and_static_covariates_of_known_series_change_nothing(rich: Forecaster) -> None:
+    twin = copy.copy(rich)
+    rich.update(NEW)
+    twin.update(NEW, STATIC.assign(kind=["y", "x"]))
+    again = NEW.groupby("unique_id").tail(4).assign(price=0.0, temp=0.0)
+    assert twin.update(again).duplicates == len(again)  # y alone decides
+    states = to_dict(rich._state), to_dict(twin._state)
+    assert all(torch.equal(value, states[1][name]) for name, value in states[0].items())
 
 
 def test_ids_keep_their_kind(rich: Forecaster) -> None:
@@ -792,3 +802,55 @@ def test_integer_ids_survive_a_save(tmp_path: Path) -> None:
 def test_every_error_is_ours() -> None:
     for error in (ColumnError, ConfigError, FutureError, NotFittedError, StorageError, TooLittleDataError):
         assert issubclass(error, AruError)
+
+
+@pytest.mark.parametrize("make", [pd.DataFrame, polars.DataFrame], ids=["pandas", "polars"])
+def test_forecasts_beyond_the_times_that_fit_are_refused(make: Any) -> None:
+    """Nanoseconds end in April 2262."""
+    years = pd.DataFrame({"unique_id": "a", "ds": pd.date_range("2239-12-31", periods=20, freq="YE"), "y": 1.0})
+
+    def last_year(unit: str, h: int) -> int:
+        df = make(years.assign(ds=years["ds"].astype(f"datetime64[{unit}]")))
+        forecast = Forecaster(**{**BASE, "h": h, "freq": "YE"}).fit(df).predict()
+        return int(forecast["ds"].dt.year().max() if make is polars.DataFrame else forecast["ds"].dt.year.max())
+
+    assert last_year("ns", 3) == 2261
+    with pytest.raises(
+        ValueRangeError, match=r"datetime64\[ns\] .* \(a, 2262-12-31\), \(a, 2263-12-31\)\. .*datetime64\[s\]"
+    ):
+        last_year("ns", 5)
+    assert last_year("us", 5) == 2263
+
+
+def test_forecasts_beyond_the_largest_integer_are_refused() -> None:
+    end = 2**63 - 1 - H
+    df = pd.DataFrame({"unique_id": "a", "ds": np.arange(end - 20, end), "y": 1.0})
+    f = Forecaster(**{**BASE, "freq": 1}).fit(df)
+    assert f.predict()["ds"].max() == end + H - 1
+    f.update(pd.DataFrame({"unique_id": ["a"] * 2, "ds": [end, end + 1], "y": 1.0}))
+    with pytest.raises(ValueRangeError, match=rf"largest integer .*: \(a, {end + 1}\)\. Fit on smaller integers"):
+        f.predict()
+
+
+@pytest.mark.parametrize(
+    ("step", "freq", "says"),
+    [
+        ("QS", "D", r"Only 1\.2 % of the steps of freq='D' .* look like freq='QS'; or use freq=None"),
+        ("W-TUE", "h", r"Only 0\.6.* % of the steps of freq='h' .* look like freq='W-TUE'"),
+        ("37D", "D", r"Only 2\.8 % of the steps of freq='D' .* Choose a coarser freq; or"),
+    ],
+)
+def test_a_frequency_far_finer_than_the_rows_is_named(step: str, freq: str, says: str) -> None:
+    df = pd.DataFrame({"unique_id": "a", "ds": pd.date_range("2010-01-01", periods=20, freq=step), "y": 1.0})
+    single = pd.DataFrame({"unique_id": ["b", "c"], "ds": df["ds"][0], "y": 1.0})  # tells nothing
+    with pytest.warns(AruWarning, match=says):
+        Forecaster(**{**BASE, "freq": freq}).fit(pd.concat([df, single]))
+
+
+def test_a_frequency_with_some_rows_missing_is_not_doubted(recwarn: pytest.WarningsRecorder) -> None:
+    ds = pd.date_range("2024-01-01", periods=200)
+    df = pd.concat(
+        [pd.DataFrame({"unique_id": i, "ds": ds[::n], "y": 1.0}) for i, n in (("a", 9), ("b", 9), ("c", 50))]
+    )
+    Forecaster(**BASE).fit(df)
+    assert not [w for w in recwarn if issubclass(w.category, AruWarning)]

@@ -401,6 +401,12 @@ def test_y_must_be_numeric(make: Make, y: list[Any]) -> None:
         (pd.date_range("2024-01-01", periods=9, freq="ME"), "MS", "'ME'"),
         (pd.date_range("2024-01-01", periods=9, freq="D"), "B", "'D'"),
         (pd.date_range("2024-01-01", periods=9, freq="QS"), "7D", "'QS'"),
+        (pd.date_range("2024-01-01", periods=9, freq="QS-FEB"), "QS", "'QS-FEB'"),
+        (pd.date_range("2024-01-01", periods=9, freq="QS-DEC"), "QS", "'QS-MAR'"),
+        (pd.date_range("2024-01-01", periods=9, freq="QE-NOV"), "QE", "'QE-FEB'"),
+        (pd.date_range("2024-01-01", periods=9, freq="QE-SEP"), "QS", "'QE'"),
+        (pd.date_range("2024-01-01", periods=9, freq="YS-APR"), "YS", "'YS-APR'"),
+        (pd.date_range("2024-01-01", periods=9, freq="YE-JUN"), "YE", "'YE-JUN'"),
         (pd.date_range("2024-01-01", periods=9, freq="h")[[0, 1, 2, 3, 5, 6, 8]], "D", "'h'"),  # also with gaps
     ],
 )

@@ -171,12 +171,27 @@ def test_series_called_true_are_series() -> None:
     assert not CategoryColumn("unique_id", ("False", "True")).boolean
 
 
-def test_a_column_that_changes_its_type_is_refused() -> None:
+def test_a_column_that_changes_its_type_is_refused_with_its_rows() -> None:
     schema, _ = learn(frame(4, x=[1.0, 2.0], kind=["p"]), futr_exog_list=["x", "kind"])
-    with pytest.raises(ColumnError, match="'x' was numeric in training and is not any more"):
-        schema.encode(read_panel(frame(4, x=["1"], kind=["p"]), Frequency("D"), ["x", "kind"]))
-    with pytest.raises(ColumnError, match="'kind' was categorical in training and is numeric now"):
-        schema.encode(read_panel(frame(4, x=[1.0], kind=[1]), Frequency("D"), ["x", "kind"]))
+    for x, named in (
+        (["1", "many", None], r"'many' at \(a, 2020-01-02\), 'many' at \(b, 2020-01-01\), 'many' at \(b, 2020-01-04\)"),
+        (["1"], r"'1' at \(a, 2020-01-01\), .*'1' at \(b, 2020-01-01\) and 3 more"),
+        ([True], r"'True' at \(a, 2020-01-01\), .* and 3 more"),
+    ):
+        changed = read_panel(frame(4, x=x, kind=["p"]), Frequency("D"), ["x", "kind"])
+        with pytest.raises(ColumnError, match=rf"'x' was numeric in training .*: {named}\. Convert it to numbers"):
+            schema.encode(changed)
+    changed = read_panel(frame(4, x=[1.0], kind=[NAN, 1.5]), Frequency("D"), ["x", "kind"])
+    named = r"1\.5 at \(a, 2020-01-02\), .*1\.5 at \(b, 2020-01-04\)\. Convert it to text"
+    with pytest.raises(ColumnError, match=rf"'kind' was categorical in training and is numeric now: {named}"):
+        schema.encode(changed)
+
+
+def test_bools_are_the_numbers_that_training_had_for_them() -> None:
+    schema, panel = learn(frame(4, x=[0, 1, 1, NAN]), futr_exog_list=["x"])
+    bools = read_panel(frame(4, x=[False, True, True, None]), Frequency("D"), ["x"])
+    assert isinstance(bools.columns["x"], Categories)
+    assert torch.equal(schema.encode(bools).futr, schema.encode(panel).futr)
 
 
 def test_a_column_without_any_value_is_encoded_whatever_its_type() -> None:

@@ -19,7 +19,7 @@ import torch
 
 from aru import records, storage
 from aru.backtest import cutoff_rows, rolling
-from aru.columns import Ints, read_static, show_rows
+from aru.columns import Floats, Ints, read_static, show_rows
 from aru.engine import Engine, choose_device
 from aru.errors import (
     AruError,
@@ -62,6 +62,8 @@ from aru.settings import (
 )
 from aru.state import concat, from_dict, put, take, to_dict
 from aru.support import check_values
+
+SPARSE = 0.1  # share of steps that have a row, below which the frequency is probably wrong
 
 
 class Forecaster:
@@ -213,6 +215,7 @@ class Forecaster:
         history = History(frames, functools.partial(self._read, seen=seen), static_df, settings, val_size)
         schema = history.learn(self._freq, identify=checkpoint_dir is not None)
         self._check_enough(max(int(lengths.max()) for lengths in history.part_lengths), val_size)
+        _warn_fine(self._freq, history.presence, history.likely)
         kept = None if checkpoint_dir is None else Checkpoints(Path(checkpoint_dir), history.fingerprint)
         run = train(history, settings, schema, kept)
         engine = Engine(run.settings, schema, run.models, choose_device(settings.accelerator))
@@ -295,7 +298,7 @@ class Forecaster:
         check_whole("n_windows", n_windows, 1)
         check_whole("step_size", step_size, 1)
         # Steps are left out of long gaps only where no cutoff can fall.
-        panel = self._read(df, engine.schema.history, self.settings.h + step_size * n_windows)
+        panel = self._read(df, engine.schema.history, self.settings.h + step_size * n_windows, settled=True)
         check_kinds(panel, engine.schema, "df")
         check_values(panel, self.settings, engine.schema.distribution)
         static = engine.schema.encode_static(read_static(static_df, panel.ids, self.settings.stat_exog_list), panel.ids)
@@ -380,9 +383,10 @@ class Forecaster:
     def _columns(self) -> list[str]:
         return [*self.settings.futr_exog_list, *self.settings.hist_exog_list]
 
-    def _read(self, df: Any, seen: int, in_sight: int = 0) -> Panel:
+    def _read(self, df: Any, seen: int, in_sight: int = 0, settled: bool = False) -> Panel:
         """Rows of a frame. Of a gap, as many steps are kept as a forecast can see, and the last `in_sight` besides."""
-        panel = read_panel(df, self._freq, self._columns, max_gap=seen + self.settings.longest_window + in_sight)
+        max_gap = seen + self.settings.longest_window + in_sight
+        panel = read_panel(df, self._freq, self._columns, max_gap=max_gap, settled=settled)
         return begin_with_values(panel, np.ones(len(panel.ids), bool), "df")
 
     def _require_fit(self) -> Engine:
@@ -443,6 +447,19 @@ class Forecaster:
                 AruWarning,
                 stacklevel=3,
             )
+
+
+def _warn_fine(freq: Frequency, presence: Floats, likely: str | int | None) -> None:
+    """A grid of hardly anything but missing values is rarely what was meant."""
+    share = float(np.median(presence)) if len(presence) else 1.0
+    if share < SPARSE:
+        advice = "Choose a coarser freq" if likely in (None, freq.freq) else f"Series look like freq={likely!r}"
+        warnings.warn(
+            f"Only {100 * share:.2g} % of the steps of freq={freq.freq!r} have a row in the typical series; the others "
+            f"are missing values. {advice}; or use freq=None if rows are consecutive.",
+            AruWarning,
+            stacklevel=3,
+        )
 
 
 def _warn_short(panel: Panel, cutoffs: Ints) -> None:

@@ -11,11 +11,12 @@ import narwhals as nw
 import numpy as np
 import pandas as pd
 
-from aru.columns import as_frame
+from aru.columns import as_frame, show_rows
 from aru.engine import Forecast
-from aru.errors import ConfigError
+from aru.errors import ConfigError, ValueRangeError
 
 MANY = 2**12  # rows from which it pays to convert the name of a series once instead of in every row
+NANOSECONDS = (2**63 - 1) // 1000  # microseconds from 1970, before and after, that a datetime64[ns] can hold
 
 
 def quantiles_of(level: Sequence[float] | None) -> list[float]:
@@ -76,6 +77,8 @@ class FrameStyle:
 
     def build(self, columns: Mapping[str, Any], each: int = 1) -> Any:
         """A frame of these columns; `ds` and `cutoff` are internal times. A series' name stands in `each` rows."""
+        if self.ds == "ns" and len(columns["ds"]):
+            _refuse_wrapping(columns)
         data = {k: self._times(v) if k in ("ds", "cutoff") else v for k, v in columns.items()}
         if self.backend == "pandas":
             if each > 1 and len(data["unique_id"]) > MANY:
@@ -97,3 +100,15 @@ class FrameStyle:
     def to_json(self) -> dict[str, str]:
         """A dictionary that JSON can hold."""
         return dataclasses.asdict(self)
+
+
+def _refuse_wrapping(columns: Mapping[str, Any]) -> None:
+    """Times that would begin again in 1677."""
+    ds = np.asarray(columns["ds"])
+    if ds.max() > NANOSECONDS or ds.min() < -NANOSECONDS:
+        far = np.abs(ds) > NANOSECONDS
+        raise ValueRangeError(
+            f"Forecasts would lie beyond what ds as datetime64[ns] can hold, which ends in April 2262, at "
+            f"{show_rows(np.asarray(columns['unique_id'])[far], ds[far], datetime=True)}. Fit on ds of a coarser unit, "
+            "such as datetime64[s], or use a shorter horizon."
+        )

@@ -20,12 +20,12 @@ import torch
 from torch import Tensor
 
 from aru.batches import TrainingData
-from aru.columns import Categories, Column, as_frame, read_static, require_columns
+from aru.columns import Categories, Column, Floats, as_frame, read_static, require_columns
 from aru.engine import Ragged
 from aru.errors import ColumnError, InputError, listing
 from aru.frequency import Frequency, Times
 from aru.learning import Learner
-from aru.panel import Panel
+from aru.panel import Panel, likely_frequency
 from aru.schema import Schema, Static
 from aru.settings import Settings
 
@@ -137,7 +137,7 @@ class History:
         """One pass over all parts, which can leave a `fingerprint` of their rows."""
         learner = Learner(self._settings, freq)
         digest = _Digest(self.val_size)
-        ids, until = [], []
+        ids, until, presence = [], [], []
         self.part_lengths: list[Tensor] = []
         for part in range(len(self._frames)):
             panel = self._panel(part)
@@ -147,12 +147,16 @@ class History:
             learner.add(panel, static, train)
             if identify:
                 digest.add(panel, static)
+            if part == 0:
+                self.likely = likely_frequency(panel)
+            presence.append(panel.presence)
             ids.append(panel.ids)
             until.append(panel.ds[(end - 1 - self.val_size).clip(min=panel.starts)])
             self.part_lengths.append(torch.from_numpy(panel.lengths))
             del panel  # before the next one is read
         self.ids: pd.Index[Any] = ids[0].append(ids[1:]) if len(ids) > 1 else ids[0]
         self.until: Times = np.concatenate(until)  # the latest time of each series that was trained on
+        self.presence: Floats = np.concatenate(presence)
         twice = self.ids[self.ids.duplicated()]
         if len(twice):
             raise InputError(

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from aru import records
-from aru.columns import Bools, Categories, Column, Ints, read_static, show_rows
+from aru.columns import LARGEST, Bools, Categories, Column, Ints, read_static, show_rows
 from aru.engine import Engine
 from aru.errors import ColumnError, ConfigError, FutureError, LateError, ValueRangeError, listing
 from aru.frames import FrameStyle
@@ -252,12 +252,12 @@ def future_rows(
     """Timestamps (series, h) and encoded covariates of the next h steps, one series after the other."""
     h = engine.settings.h
     if panel is None:
-        ds = freq.horizon(last, h)
+        ds = _horizon(freq, ids, last, h, engine.schema.datetime)
         return ds, _encode_future(engine.schema, ids, ds, {})
     if freq.freq is None:
         at, ds = _next_rows(panel, ids, last, h)
     else:
-        ds = freq.horizon(last, h)
+        ds = _horizon(freq, ids, last, h, engine.schema.datetime)
         at = _matching_rows(panel, ids, ds)
         if (at < 0).any():
             series, lead = np.nonzero(at < 0)
@@ -267,6 +267,18 @@ def future_rows(
                 f"Give the covariates of the next {h} steps of every series."
             )
     return ds, _encode_future(engine.schema, ids, ds, _pick(panel, at))
+
+
+def _horizon(freq: Frequency, ids: pd.Index[Any], last: Times, h: int, datetime: bool) -> Times:
+    """Future times; refuse those that would begin again at the smallest integer."""
+    ds = freq.horizon(last, h)
+    wraps = np.flatnonzero((ds[:, 0] <= last) | (ds[:, 1:] <= ds[:, :-1]).any(1))
+    if len(wraps):
+        raise ValueRangeError(
+            f"The {h} steps after these rows lie beyond {LARGEST}, the largest integer that ds can hold: "
+            f"{show_rows(ids[wraps], last[wraps], datetime)}. Fit on smaller integers, or use a shorter horizon."
+        )
+    return ds
 
 
 def first_rows(

@@ -40,6 +40,8 @@ from aru.errors import (
 )
 from aru.frequency import Frequency, Times, to_index
 
+SETTLED = "This grid is settled, by training or by earlier rows: correct or drop the rows that do not fit."
+
 
 @dataclasses.dataclass(frozen=True)
 class Panel:
@@ -87,6 +89,13 @@ class Panel:
             skipped=self.skipped[keep],
         )
 
+    @property
+    def presence(self) -> Floats:
+        """Share of the steps between first and last row that have a row, of each series with several rows."""
+        steps = self.lengths + np.bincount(self.series, self.skipped, len(self.ids))
+        rows = np.bincount(self.series[~self.inserted], minlength=len(self.ids))
+        return (rows / steps)[rows > 1]
+
     def show(self, rows: Sequence[int] | Ints) -> str:
         """The first few of these rows, as a person would name them."""
         rows = np.asarray(rows)
@@ -121,11 +130,21 @@ class Observations(NamedTuple):
 
 
 def read_panel(
-    df: Any, freq: Frequency, columns: Sequence[str] = (), *, max_gap: int | None = None, name: str = "df"
+    df: Any,
+    freq: Frequency,
+    columns: Sequence[str] = (),
+    *,
+    max_gap: int | None = None,
+    name: str = "df",
+    settled: bool = False,
 ) -> Panel:
-    """Check a long frame and sort it into a panel. Columns not asked for are ignored."""
+    """Check a long frame and sort it into a panel. Columns not asked for are ignored.
+
+    Where the frequency is `settled`, no other one is recommended.
+    """
     rows, ids, datetime = _read_rows(df, freq, ["y", *columns], name)
-    return _fill_gaps(rows, ids, _positions(rows, ids, freq, datetime, name), freq, max_gap, datetime)
+    position = _positions(rows, ids, freq, datetime, name, settled)
+    return _fill_gaps(rows, ids, position, freq, max_gap, datetime, settled)
 
 
 def read_observations(df: Any, freq: Frequency, columns: Sequence[str], name: str = "new_df") -> Observations:
@@ -156,7 +175,8 @@ def continuation(new: Observations, freq: Frequency, known: Known, max_gap: int 
         {k: _append(c, len(anchors), ~old) for k, c in rows.data.items()},
     )
     rows = rows.sorted()
-    panel = _fill_gaps(rows, ids, _positions(rows, ids, freq, datetime, name), freq, max_gap, datetime)
+    position = _positions(rows, ids, freq, datetime, name, settled=True)
+    panel = _fill_gaps(rows, ids, position, freq, max_gap, datetime, settled=True)
     return panel.select(panel.ds > last[panel.series]), past
 
 
@@ -208,7 +228,7 @@ def _read_any(
     return ids, ds, datetime, data
 
 
-def _positions(rows: _Rows, ids: pd.Index[Any], freq: Frequency, datetime: bool, name: str) -> Ints:
+def _positions(rows: _Rows, ids: pd.Index[Any], freq: Frequency, datetime: bool, name: str, settled: bool) -> Ints:
     """Steps of each row since the first row of its series."""
     starts = np.flatnonzero(np.diff(rows.codes, prepend=-1))
     first = np.repeat(starts, np.diff(np.append(starts, len(rows.codes))))
@@ -220,7 +240,7 @@ def _positions(rows: _Rows, ids: pd.Index[Any], freq: Frequency, datetime: bool,
         raise FrequencyError(
             f"{len(at)} rows of {name} do not lie on the grid of freq={freq.freq!r}: "
             f"{show_rows(ids[rows.codes[at[:SHOWN]]], rows.ds[at[:SHOWN]], datetime, len(at))}. "
-            f"{_frequency_hint(rows, datetime)}"
+            f"{SETTLED if settled else _frequency_hint(rows, datetime)}"
         )
     return position
 
@@ -264,7 +284,13 @@ def _append(column: Column, missing: int, keep: Bools) -> Column:
 
 
 def _fill_gaps(
-    rows: _Rows, ids: pd.Index[Any], position: Ints, freq: Frequency, max_gap: int | None, datetime: bool
+    rows: _Rows,
+    ids: pd.Index[Any],
+    position: Ints,
+    freq: Frequency,
+    max_gap: int | None,
+    datetime: bool,
+    settled: bool,
 ) -> Panel:
     """Insert a row for every step that `ds` leaves out: at most `max_gap` a gap; the rest is skipped."""
     n = len(rows.ds)
@@ -276,7 +302,7 @@ def _fill_gaps(
         raise FrequencyError(
             f"On the grid of freq={freq.freq!r} there would be {int(filled.sum()):,} missing steps "
             f"between {n:,} rows. "
-            f"{_frequency_hint(rows, datetime)}"
+            f"{SETTLED if settled else _frequency_hint(rows, datetime)}"
         )
     target = np.arange(n) + np.cumsum(filled)
     total = n + int(filled.sum())
@@ -341,8 +367,10 @@ def _spread(column: Column, target: Ints, total: int) -> Column:
     return values
 
 
-# Usual frequencies from coarse to fine, as pandas writes them; the weekday of a week comes from the data.
+# Usual frequencies from coarse to fine, as pandas writes them; the weekday of a week comes from the data, as does the
+# month of a year or quarter where it is not the one that goes without saying.
 USUAL = ("YS", "YE", "QS", "QE", "MS", "ME", "W", "B", "D", "h", "30min", "15min", "10min", "5min", "min", "s")
+UNSAID = {"YS": "JAN", "YE": "DEC", "QS": "JAN", "QE": "MAR"}
 
 
 def guess_frequency(frame: nw.DataFrame[Any], name: str) -> str | int:
@@ -360,17 +388,34 @@ def guess_frequency(frame: nw.DataFrame[Any], name: str) -> str | int:
     return guess
 
 
+def likely_frequency(panel: Panel) -> str | int | None:
+    """What the rows of the series with most rows look like; None where they do not tell."""
+    real = ~panel.inserted
+    times = panel.ds[real & (panel.series == np.bincount(panel.series[real]).argmax())][:50]
+    return _usual_frequency(times, panel.datetime)
+
+
 def _usual_frequency(times: Times, datetime: bool) -> str | int | None:
     """The coarsest usual frequency on whose grid the times lie, most of them one step apart."""
     if not datetime:
         step = int(np.median(np.diff(times))) if len(times) > 1 else 1
         return step if (np.diff(times) % step == 0).all() else None
-    weekday = to_index(times)[0].day_name()[:3].upper()
-    for alias in (f"W-{weekday}" if a == "W" else a for a in USUAL):
+    for alias in (_anchored(a, to_index(times[:1])[0]) for a in USUAL):
         steps = Frequency(alias).steps(times[:-1], times[1:])
         if len(steps) > 1 and (steps > 0).all() and np.median(steps) == 1:
             return alias
     return None
+
+
+def _anchored(alias: str, time: pd.Timestamp) -> str:
+    """A frequency with the weekday or month that makes `time` lie on its grid."""
+    if alias == "W":
+        return f"W-{time.day_name()[:3].upper()}"
+    if alias not in UNSAID:
+        return alias
+    month = time.month if alias[0] == "Y" else (time.month - 1) % 3 + 1
+    name = pd.Timestamp(2000, month, 1).month_name()[:3].upper()
+    return alias if name == UNSAID[alias] else f"{alias}-{name}"
 
 
 def _frequency_hint(rows: _Rows, datetime: bool) -> str:

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from aru.columns import Categories, Column, Floats, Ints
-from aru.errors import ColumnError, listing
+from aru.errors import SHOWN, ColumnError, listing
 from aru.frequency import CODES, Frequency, Times, calendar_codes
 from aru.panel import Panel
 from aru.settings import Settings
@@ -240,7 +240,7 @@ def _encode_group(
     for i, number in enumerate(numbers):
         column = columns[number.name]
         if isinstance(column, Categories):
-            raise ColumnError(f"Column {number.name!r} was numeric in training and is not any more.")
+            column = _read_numbers(number, column, show)
         values[:, 2 * i : 2 * i + 2] = number.encode(column)
     codes = np.zeros((n, len(categories)), np.int64)
     for i, category in enumerate(categories):
@@ -250,8 +250,40 @@ def _encode_group(
         if isinstance(column, Categories):
             codes[:, i] = category.encode(column)
         elif not np.isnan(column).all():  # a column without any value may be of any type: all unknown
-            raise ColumnError(f"Column {category.name!r} was categorical in training and is numeric now.")
+            _refuse_numbers(category.name, column, show)
     return torch.from_numpy(values), torch.from_numpy(codes)
+
+
+def _read_numbers(number: NumberColumn, column: Categories, show: Callable[[Ints], str]) -> Floats:
+    """Bools where training had 0 and 1, and a column without any value; other text is refused."""
+    words = [TRUTHS.get(value.strip().casefold(), "") for value in column.values]
+    if number.low in (0, 1) and number.high in (0, 1) and all(words):
+        return np.array([*(float(word == "true") for word in words), np.nan])[column.codes]
+    known = np.flatnonzero(column.codes >= 0)
+    if len(known) == 0:
+        return np.full(len(column.codes), np.nan)
+    text = np.array([*pd.to_numeric(pd.Series(column.values, dtype=object), errors="coerce").isna(), False])
+    odd = known[text[column.codes[known]]]
+    rows = odd if len(odd) else known  # all of them, where even numbers are text
+    cells = _cells(rows, lambda row: repr(column.values[column.codes[row]]), show)
+    raise ColumnError(
+        f"Column {number.name!r} was numeric in training and holds text or bools now: {cells}. Convert it to numbers, "
+        "as in training, with nothing where a value is not known."
+    )
+
+
+def _refuse_numbers(name: str, column: Floats, show: Callable[[Ints], str]) -> None:
+    cells = _cells(np.flatnonzero(~np.isnan(column)), lambda row: f"{column[row]:g}", show)
+    raise ColumnError(
+        f"Column {name!r} was categorical in training and is numeric now: {cells}. Convert it to text or categories, "
+        "spelled as in training."
+    )
+
+
+def _cells(rows: Ints, value: Callable[[int], str], show: Callable[[Ints], str]) -> str:
+    """The first few of these rows, each after its value."""
+    head = ", ".join(f"{value(row)} at {show(rows[i : i + 1])}" for i, row in enumerate(rows[:SHOWN]))
+    return head + (f" and {len(rows) - SHOWN} more" if len(rows) > SHOWN else "")
 
 
 def _read_truths(name: str, column: Column, show: Callable[[Ints], str]) -> Categories:

@@ -48,6 +48,7 @@ def predict(
     with screen(as_json, debug=debug) as show:
         files.check_output(output)
         layout = files.Layout(id_col, time_col, date_format=date_format)
+        show.trained = True
         show.files = {"futr_df": futr} if futr else {}
         with show.working(f"Forecasting with {model}"):
             forecaster = _load(model, accelerator)
@@ -99,6 +100,7 @@ def update(
         if late not in ("raise", "skip"):
             raise ConfigError(f"late={late!r} is not known: choose raise or skip.")
         layout = files.Layout(id_col, time_col, target_col, date_format)
+        show.trained = True
         show.files = {"new_df": data, "df": data} | ({"static_df": static} if static else {})
         with show.working(f"Updating {model}"):
             forecaster = _load(model, accelerator)
@@ -182,6 +184,7 @@ def backtest(
             raise ConfigError("--compare sets adapting against frozen statistics: leave out --no-adapt.")
         layout = files.Layout(id_col, time_col, target_col, date_format)
         levels = level or [90.0]
+        show.trained = True
         show.files = {"df": data} | ({"static_df": static} if static else {})
         with show.working(f"Replaying {data}"):
             forecaster = _load(model, accelerator)

@@ -23,6 +23,7 @@ CSV, PARQUET = (".csv", ".csv.gz"), (".parquet",)
 _MISSING = ["", "NA", "N/A", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "None"]
 _SAVED = {"model.json", "weights.safetensors", "series.json", "states.safetensors"}
 _ZONE = r":\d\d(?:\.\d+)? ?(?:Z|[+-]\d\d(?::?\d\d)?)$"
+_SEPARATORS = {";": "semicolons", "\t": "tabs"}
 _INTEGER = r"0|-?[1-9]\d{0,17}"
 
 
@@ -99,11 +100,12 @@ def _read(path: Path, layout: Layout, wanted: dict[str, str]) -> pd.DataFrame:
     frame = _read_parquet(path) if typed else _read_csv(path, layout)
     missing = [name for name in names if name not in frame.columns]
     if missing:
-        have = listing(list(frame.columns), 20)
-        raise ColumnError(
-            f"{path} has no column {listing([repr(c) for c in missing])}; it has {have}. "
-            f"Name the right one with {listing([wanted[names[name]] for name in missing])}."
-        )
+        have = [str(c) for c in frame.columns]
+        remedy = f"Name the right one with {listing([wanted[names[name]] for name in missing])}."
+        if set(missing) <= {c.strip() for c in have}:
+            remedy = "These names have blanks around them: remove the blanks."
+        lacks, has = [repr(c) for c in missing], [repr(c) for c in have]
+        raise ColumnError(f"{path} has no column {listing(lacks)}; it has {listing(has, 20)}. {remedy}")
     replaced = [role for name, role in names.items() if name != role and role in frame.columns]
     frame = frame.drop(columns=replaced).rename(columns=names)
     if not (typed and layout.id_type is None):
@@ -121,6 +123,7 @@ def _read_csv(path: Path, layout: Layout) -> pd.DataFrame:
     text = {layout.unique_id, layout.ds, *layout.categories}
     try:
         header = pd.read_csv(path, nrows=0, encoding="utf-8-sig").columns
+        _check_separator(path, list(header))
         missing = dict.fromkeys(header, _MISSING)
         missing[layout.unique_id] = [""]  # a series may be called NA
         frame = pd.read_csv(
@@ -138,6 +141,15 @@ def _read_csv(path: Path, layout: Layout) -> pd.DataFrame:
     if not isinstance(frame.index, pd.RangeIndex):  # pandas takes what has no heading for an index
         raise InputError(f"{path} cannot be read as CSV: its rows have more cells than its first line.")
     return frame
+
+
+def _check_separator(path: Path, header: list[str]) -> None:
+    found = [name for sign, name in _SEPARATORS.items() if len(header) == 1 and sign in header[0]]
+    if found:
+        raise InputError(
+            f"{path} is separated by {found[0]}: its first line is {header[0]!r}. "
+            "Separate columns by commas, and write decimals with a point."
+        )
 
 
 def _read_parquet(path: Path) -> pd.DataFrame:

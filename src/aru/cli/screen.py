@@ -44,6 +44,7 @@ _OPTIONS = {
         )
     },
 }  # fmt: skip
+_ALWAYS = {"n_windows", "step_size", "accelerator", "late", "level", "correctable"}  # no settings of a saved model
 _FRAME = r"\b(?P<frame>(?:new_|futr_|static_)?df)\b(?!\[)"
 _GIVEN = rf"\b(?P<given>{'|'.join(_OPTIONS)})=(?P<value>'[^']*'|-?\w+(?:\.\w+)?)"
 _NAMED = rf"\b(?P<named>{'|'.join(name for name in _OPTIONS if '_' in name)})\b"
@@ -60,6 +61,7 @@ class Screen:
         self.err = _console(stderr=True)
         self.files: dict[str, Path] = {}
         self.notes: list[str] = []
+        self.trained = False  # settings are those of a saved model, and no options of the command
 
     def say(self, text: str) -> None:
         """A line for people; machines get the JSON object instead."""
@@ -102,6 +104,8 @@ class Screen:
         def word(match: re.Match[str]) -> str:
             if frame := match["frame"]:
                 return str(self.files[frame]) if frame in self.files else _MISSING_FILES.get(frame, frame)
+            if self.trained and (match["given"] or match["named"]) not in _ALWAYS:
+                return match[0]
             if given := match["given"]:
                 value = match["value"].strip("'")
                 return f"{_OPTIONS[given]} {'none' if value == 'None' else value}"

@@ -135,6 +135,7 @@ def migrate(
         from aru.stream import rebuild
 
         layout = files.Layout(id_col, time_col, target_col, date_format)
+        show.trained = True
         show.files = {"new_df": data, "df": data} | ({"static_df": static} if static else {})
         with show.working(f"Replaying {data}"):
             with closing(_existing(store)) as opened:
