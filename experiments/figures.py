@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from html import escape
 from pathlib import Path
@@ -14,6 +13,7 @@ import pandas as pd
 from aru.datasets import DESCRIPTIONS
 from aru.demo.svg import Chart, Margins, Scale
 from experiments.curves import curves as all_curves
+from experiments.runner import settings_by_entry
 from experiments.tables import RESULTS
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "figures"
@@ -100,10 +100,8 @@ def read_curves() -> pd.DataFrame:
 
 def current(rows: pd.DataFrame) -> pd.Series:
     """Which of them these are."""
-    same = ["experiment", "dataset", "method", "variant"]
-    jobs = all_curves([0])
-    expected = {tuple(getattr(job, k) for k in same): json.dumps(job.settings, sort_keys=True) for job in jobs}
-    keys = rows[same].itertuples(index=False, name=None)
+    expected = settings_by_entry(all_curves([0]))
+    keys = zip(rows.experiment, rows.dataset, rows.method, rows.variant, strict=True)
     return pd.Series([expected.get(key) for key in keys], rows.index) == rows.settings
 
 

@@ -37,6 +37,11 @@ def key_of(job: Work) -> Key:
     return tuple(_text(getattr(job, name)) for name in job.KEY)
 
 
+def settings_by_entry(jobs: Sequence[Work]) -> dict[Key, str]:
+    """What the seeds of each entry are computed with; keys end with the seed and the settings."""
+    return {key[:-2]: key[-1] for key in map(key_of, jobs)}
+
+
 def _text(value: Any) -> str:
     return json.dumps(value, sort_keys=True) if isinstance(value, dict) else str(value)
 

@@ -12,6 +12,7 @@ from aru.datasets import DESCRIPTIONS
 from aru.settings import SIZES
 from experiments.candidates import CHOICES, criterion
 from experiments.grid import ABLATIONS, grid
+from experiments.runner import settings_by_entry
 
 RESULTS = Path(__file__).with_name("results")
 PUBLISHED = Path(__file__).with_name("published.csv")
@@ -40,10 +41,7 @@ def read_runs(path: Path | None = None) -> pd.DataFrame:
 
 def current(runs: pd.DataFrame) -> pd.Series:
     """Which rows count: of configurations that validation chooses, the latest of each seed."""
-    expected = {
-        (job.dataset, job.protocol, job.method, job.variant): json.dumps(job.settings, sort_keys=True)
-        for job in grid([0])
-    }
+    expected = settings_by_entry(grid([0]))
     base = runs.variant.str.replace(r"(, )?adapt=off$", "", regex=True)
     keys = zip(runs.dataset, runs.protocol, runs.method, base, strict=True)
     trained = runs.method.isin({method for _, _, method, _ in expected})  # here; the others are other libraries'

@@ -138,7 +138,7 @@ class Tracking:
         if isinstance(track.gate, GateState):
             experts = made.mean.movedim(0, -1)
             r = gate.regret(mean, experts, y)
-            r = torch.where(_differ(experts), r, 0.0 * r)
+            r = torch.where(_differ(experts) | r.isnan(), r, 0.0)
             track = track._replace(gate=gate.update(track.gate, self._by_block(r)))
         if isinstance(track.calibration, CalibrationState):
             given = _ends(values)
