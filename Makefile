@@ -72,5 +72,5 @@ $(VENV)/.demo: $(VENV)/.created pyproject.toml constraints.txt
 
 $(VENV)/.dev: $(VENV)/.created pyproject.toml constraints.txt
 	@echo "==> Installing aru and what demo, service, Spark, tests and checks need (a few minutes the first time)"
-	@$(PIP_INSTALL) -e ".[demo,serve,rocksdb,spark,dev]"
+	@$(PIP_INSTALL) -e ".[demo,serve,spark,dev]"
 	@touch $(VENV)/.demo $@

@@ -53,8 +53,7 @@ def stream(series: int, h: int, store: Store, options: dict[str, Any]) -> dict[s
             if step >= WARM:
                 seconds[name] += time.perf_counter() - started
     with store.reading() as view:
-        about = view.about()
-    assert about is not None
+        about = view.require_about()
     total = sum(seconds.values())
     return {
         "observations_per_second": round(series * TIMED / total),
@@ -70,7 +69,7 @@ def history(series: int, h: int, options: dict[str, Any]) -> dict[str, Any]:
     actuals, forecasts = frames(series, h, 0, WARM + TIMED)
     truth, issued = pd.concat(actuals, ignore_index=True), pd.concat(forecasts, ignore_index=True)
     started = time.perf_counter()
-    Adapter(h, freq="h", **options).backtest(issued, truth)
+    Adapter(h, freq="h", **options).cross_validation(issued, truth)
     total = time.perf_counter() - started
     return {"observations_per_second": round(series * (WARM + TIMED) / total)}
 

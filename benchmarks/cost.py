@@ -37,6 +37,7 @@ from benchmarks.peers.worker.interface import Streaming
 from benchmarks.peers.worker.rounds import measure
 from benchmarks.recording import machine, write_json
 from experiments.data import DATASETS, Dataset
+from experiments.make import QUIET, make
 
 OURS = ("baseline", "aru")
 METHODS = ("seasonal-naive", "snarimax", "auto-ets", "lightgbm", "nhits", *OURS)
@@ -122,8 +123,8 @@ def trained(
         shutil.rmtree(folder, ignore_errors=True)
     past = rows[rows.step <= task.cutoffs["0"].to_numpy()[rows.unique_id]]
     past = past.drop(columns="step").assign(unique_id=_names(past.unique_id))
-    options = {"enable_progress_bar": False, "logger": False, "enable_checkpointing": False}
-    model = Forecaster(**settings, model=method, accelerator="cpu", trainer_options=options)
+    options = {**QUIET, "logger": False, "enable_checkpointing": False}
+    model = make(**settings, model=method, accelerator="cpu", trainer=options)
     started = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Lightning's, about the trainer

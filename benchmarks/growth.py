@@ -31,6 +31,7 @@ from aru import Forecaster, Stream
 from aru.store import MemoryStore
 from benchmarks.recording import machine, write_json
 from experiments.data import PAPER
+from experiments.make import QUIET, make
 
 BATCH = 10_000  # series of a call
 CHUNK = 100_000  # rows of history that are taken in at a time
@@ -57,13 +58,13 @@ def frame(ids: Any, steps: Any) -> pd.DataFrame:
 
 def trained(dim: int) -> Forecaster:
     """Weights do not matter for cost: a few steps are enough."""
-    options = {"enable_progress_bar": False, "logger": False, "enable_checkpointing": False}
     size = (16, 16, 15, dim - 1)
     settings: dict[str, Any] = {"h": 16, "freq": 1, "input_size": 16, "size": size, "max_steps": 3, **PAPER}
+    settings |= {"accelerator": "cpu", "trainer": {**QUIET, "logger": False, "enable_checkpointing": False}}
     df = frame(np.repeat([f"t{i}" for i in range(8)], 64), np.tile(np.arange(64), 8))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Lightning's, about the trainer
-        return Forecaster(**settings, accelerator="cpu", trainer_options=options).fit(df).without_series()
+        return make(**settings).fit(df).without_series()
 
 
 def record(model: Forecaster, observations: int) -> bytes:
@@ -110,7 +111,7 @@ def one_round(stream: Stream, ids: Any, step: int) -> Iterator[float]:
         rows = frame(part, step)
         started = time.perf_counter()
         stream.update(rows)
-        stream.predict(part)
+        stream.predict(ids=part)
         yield time.perf_counter() - started
 
 

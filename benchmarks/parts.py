@@ -20,10 +20,10 @@ import numpy as np
 import pandas as pd
 import torch
 
-from aru import Forecaster
 from benchmarks.recording import machine, write_json
 from benchmarks.stream import frame
 from experiments.data import PAPER
+from experiments.make import make
 
 LENGTH = 500  # rows of a series
 SHARDS = 64
@@ -39,9 +39,8 @@ def fit(folder: str, whole: bool) -> None:
     torch.set_num_threads(1)
     before = resident()
     data: Any = pd.read_parquet(folder, columns=["unique_id", "ds", "y"]) if whole else folder
-    options = {"enable_progress_bar": False}
     settings: dict[str, Any] = {"h": 16, "freq": "D", "input_size": 16, "max_steps": 30, "accelerator": "cpu", **PAPER}
-    Forecaster(**settings, trainer_options=options).fit(data, val_size=16)
+    make(**settings).fit(data, val_size=16)
     print(json.dumps({"before_mb": before, "added_mb": resident() - before}))
 
 

@@ -129,6 +129,33 @@ def growth() -> str:
     return "\n\n".join([picture, *parts, _machine(found) + source("growth.json", found)])
 
 
+def update() -> str:
+    path = RESULTS / "update.csv"
+    if not path.exists():
+        return "Not run yet."
+    runs = pd.read_csv(path)
+    rows = [(f"{r.series:,}", r.updated, f"{r.ms:.1f}", f"{r.first_ms:.1f}", f"{r.bytes:,}") for r in runs.itertuples()]
+    head = ["series", "of them updated", "ms", "ms of the first update", "bytes"]
+    return f"{table(head, rows)}\n\n{runs.threads.iloc[0]} threads; {source('update.csv', runs.iloc[0])}"
+
+
+def turns() -> str:
+    """One table for each benchmark that was run with `--old`."""
+    parts = []
+    for name in ("inference", "stream", "update"):
+        path = RESULTS / f"{name}-turns.csv"
+        if not path.exists():
+            continue
+        runs = pd.read_csv(path)
+        labels = {"work": "", "old_us": "old, microseconds", "new_us": "new, microseconds", "cpu_ratio": "of CPU time"}
+        shown = [column for column in runs if column not in ("threads", "old_commit", "commit", "date")]
+        rows = [[f"{v:,}" if isinstance(v, int) else v for v in row] for row in runs[shown].itertuples(index=False)]
+        about = f"old: commit {runs.old_commit.iloc[0]}; {runs.threads.iloc[0]} threads; "
+        parts += [table([labels.get(c, c.replace("_", " ")) for c in shown], rows)]
+        parts += [f"`python -m benchmarks.{name} --old FOLDER`, {about}{source(path.name, runs.iloc[0])}"]
+    return "\n\n".join(parts) or "Not run yet."
+
+
 def stream() -> str:
     found = read("stream.json")
     rows = [
@@ -209,6 +236,8 @@ PAGES = {
     "performance.md": {
         "solve": solve,
         "inference": inference,
+        "update": update,
+        "turns": turns,
         "training": training,
         "resident": resident,
         "cost": cost,

@@ -18,47 +18,46 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from torch import Tensor
 
-from aru import Forecaster
-from aru.engine import Engine, Ragged
-from aru.schema import Rows, Static
-from aru.state import SeriesState
+from aru.data.rows import Ragged, Rows, Static
+from aru.nn.tree import leaves
+from aru.runtime.engine import NetworkEngine
+from aru.runtime.state import SeriesState
 from benchmarks.recording import RESULTS, write_table
 from experiments.data import PAPER
+from experiments.make import make
 from experiments.provenance import hardware
 
 H = 16
 QUANTILES = (0.05, 0.5, 0.95)
 
 
-def trained(method: str) -> Engine:
+def trained(method: str) -> NetworkEngine:
     """Weights do not matter for speed: a few steps are enough."""
     days = pd.date_range("2024-01-01", periods=64)
     y = np.random.default_rng(0).gamma(4.0, 25.0, 8 * 64)
     df = pd.DataFrame({"unique_id": np.repeat([f"t{i}" for i in range(8)], 64), "ds": np.tile(days, 8), "y": y})
     settings: dict[str, Any] = {"h": H, "freq": "D", "input_size": 16, "size": "medium", "max_steps": 3, **PAPER}
-    options = {"enable_progress_bar": False}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return Forecaster(**settings, model=method, trainer_options=options).fit(df)._require_fit()
+        return make(**settings, model=method).fit(df).runtime.engine
 
 
-def rows(engine: Engine, n: int, observed: bool) -> Rows:
+def rows(engine: NetworkEngine, n: int, observed: bool) -> Rows:
     """Encoded rows with calendar codes that are as good as any."""
     schema, device = engine.schema, engine.device
     return Rows(
+        ds=torch.zeros(n, dtype=torch.int64, device=device),
         y=torch.rand(n, dtype=torch.float64, device=device) * 100,
         observed=torch.full((n,), observed, device=device),
-        ds=torch.zeros(n, dtype=torch.int64, device=device),
         futr=torch.zeros(n, 2 * len(schema.futr[0]), device=device),
-        futr_cat=torch.ones(n, len(schema.futr[1]) + len(schema.calendar), dtype=torch.int64, device=device),
+        futr_cat=torch.ones(n, len(schema.futr[1]) + len(schema.calendar), dtype=torch.int32, device=device),
         hist=torch.zeros(n, 2 * len(schema.hist[0]), device=device),
-        hist_cat=torch.zeros(n, len(schema.hist[1]), dtype=torch.int64, device=device),
+        hist_cat=torch.zeros(n, len(schema.hist[1]), dtype=torch.int32, device=device),
     )
 
 
-def one_each(engine: Engine, series: int) -> Ragged:
+def one_each(engine: NetworkEngine, series: int) -> Ragged:
     at = torch.arange(series, device=engine.device)
     none = torch.zeros_like(at)
     return Ragged(rows(engine, series, True), at, torch.ones_like(at), none)
@@ -67,7 +66,7 @@ def one_each(engine: Engine, series: int) -> Ragged:
 def measure(method: str, series: int, rounds: int) -> dict[str, Any]:
     engine = trained(method)
     device = engine.device
-    static = Static(torch.zeros(series, 0, device=device), torch.zeros(series, 0, dtype=torch.int64, device=device))
+    static = Static(torch.zeros(series, 0, device=device), torch.zeros(series, 0, dtype=torch.int32, device=device))
     state: SeriesState = engine.empty(static)
     new, future = one_each(engine, series), rows(engine, series * H, False)
     times: list[float] = []
@@ -85,12 +84,8 @@ def measure(method: str, series: int, rounds: int) -> dict[str, Any]:
         "series": series,
         "per_second": round(series / each),
         "ms": round(1000 * each, 2),
-        "bytes_per_series": sum(v.nbytes for v in _tensors(state)) // series,
+        "bytes_per_series": sum(value.nbytes for _, value in leaves(state)) // series,
     }
-
-
-def _tensors(tree: Any) -> list[Tensor]:
-    return [tree] if isinstance(tree, Tensor) else [v for part in tree for v in _tensors(part)]
 
 
 def _wait(device: torch.device) -> None:

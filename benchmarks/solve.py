@@ -1,4 +1,4 @@
-"""The ridge solve: our kernel beside torch.linalg's Cholesky, microseconds per system, in one run.
+"""The ridge solve: our kernel beside the Cholesky of torch.linalg, microseconds per system, in one run.
 
     python -m benchmarks.solve [--threads 2] [--out benchmarks/results/solve.csv]
 
@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from aru import kernels
+from aru.nn import ridge as solver
 from benchmarks.recording import RESULTS, write_table
 
 DIMS = (7, 11, 16, 21, 33)
@@ -39,7 +39,7 @@ def seconds(work: Callable[[], object]) -> float:
 def compare(dim: int, rounds: int) -> dict[str, object]:
     n = 2**17 // dim
     data = systems(n, dim)
-    ways = {"torch": kernels.solve_plain, "aru": kernels.solve}
+    ways = {"torch": solver.solve_torch, "aru": solver.solve}
     for way in ways.values():
         way(*data)
     times: dict[str, list[float]] = {name: [] for name in ways}

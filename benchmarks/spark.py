@@ -29,24 +29,24 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
-from aru import Stream
+from aru import Forecaster, Stream
 from aru.spark import forecast_stream, read_export
-from aru.spark.frames import shard_of
-from aru.spark.streaming import CONFIGURATION
+from aru.spark.dataframes import shard_of
+from aru.spark.state_store import CONFIGURATION
 from benchmarks.recording import machine, write_json
 from benchmarks.stream import frame, trained
 
 ADDRESS = "127.0.0.1"
-RECORD = 3988  # bytes of a series at this size
 BUCKETS = 32  # of a shard, in the layout of that name
 SPARSE = 100  # series of which one is observed
+SEEN = 20  # days that states have seen: more than h, so that they have learned
 
 
 class Layout(StatefulProcessor):
     """Reads and writes the records of the series that a batch names, in one of several layouts."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, record: int) -> None:
+        self.name, self.record = name, record  # record: bytes of a series
 
     def init(self, handle: Any) -> None:
         if self.name == "one blob per shard":
@@ -58,7 +58,7 @@ class Layout(StatefulProcessor):
     def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[pd.DataFrame]:
         ids = pd.concat(list(rows))["unique_id"].tolist()
         begin = time.perf_counter()
-        new = {uid: os.urandom(RECORD) for uid in ids}
+        new = {uid: os.urandom(self.record) for uid in ids}
         if self.name == "one entry per series":
             for uid, record in new.items():
                 self.state.getValue((uid,))
@@ -136,7 +136,7 @@ def run(rows: DataFrame, folder: Path) -> list[dict[str, Any]]:
     return out
 
 
-def summary(batches: list[dict[str, Any]], series: int) -> dict[str, Any]:
+def summary(batches: list[dict[str, Any]], series: int, record: int) -> dict[str, Any]:
     """The median batch of each kind of traffic; the first half of the dense ones warms up."""
     dense = [b for b in batches if b["rows"] == series]
     dense = dense[len(dense) // 2 :]
@@ -148,21 +148,21 @@ def summary(batches: list[dict[str, Any]], series: int) -> dict[str, Any]:
             "rows_per_batch": some[0]["rows"],
             "seconds_per_batch": round(seconds, 2),
             "events_per_second": round(some[0]["rows"] / seconds),
-            "write_amplification": round(float(np.median([b["bytes"] / b["rows"] for b in some])) / RECORD, 2),
+            "write_amplification": round(float(np.median([b["bytes"] / b["rows"] for b in some])) / record, 2),
         }
     return out
 
 
 def days(series: int, dense: int, sparse: int) -> list[pd.DataFrame]:
-    """Batches after the 20 days that the states have seen."""
+    """Batches after the days that the states have seen."""
     ids = np.array([f"series-{i:07}" for i in range(series)])
     random = np.random.default_rng(1)
-    batches = [frame(ids, 20 + day) for day in range(dense)]
+    batches = [frame(ids, SEEN + day) for day in range(dense)]
     some = [random.choice(ids, series // SPARSE, replace=False) for _ in range(sparse)]
-    return batches + [frame(part, 20 + dense + day) for day, part in enumerate(some)]
+    return batches + [frame(part, SEEN + dense + day) for day, part in enumerate(some)]
 
 
-def layouts(spark: SparkSession, folder: Path, series: int, shards: int) -> list[dict[str, Any]]:
+def layouts(spark: SparkSession, folder: Path, series: int, shards: int, record: int) -> list[dict[str, Any]]:
     out = []
     for name in ("one entry per series", "buckets", "one blob per shard"):
         here = folder / name.replace(" ", "-")
@@ -170,9 +170,9 @@ def layouts(spark: SparkSession, folder: Path, series: int, shards: int) -> list
         rows = read(spark, here / "input", "unique_id string")
         rows = rows.withColumn("shard", shard_of(F.col("unique_id"), shards).cast("int"))
         grouped = rows.groupBy("shard").transformWithStateInPandas(
-            Layout(name), "rows long, seconds double", "Append", "None"
+            Layout(name, record), "rows long, seconds double", "Append", "None"
         )
-        found = summary(run(grouped, here), series)
+        found = summary(run(grouped, here), series, record)
         spent = spark.read.parquet(str(here / "output")).agg(F.sum("seconds"), F.sum("rows")).collect()[0]
         each = round(series / shards / (BUCKETS if name == "buckets" else 1), 1)
         size = {"one entry per series": 1, "buckets": each}.get(name, round(series / shards))
@@ -182,21 +182,25 @@ def layouts(spark: SparkSession, folder: Path, series: int, shards: int) -> list
     return out
 
 
-def streams(spark: SparkSession, folder: Path, sizes: Sequence[int], choices: Sequence[int]) -> list[dict[str, Any]]:
-    model, out = trained(), []
+def streams(
+    spark: SparkSession, folder: Path, sizes: Sequence[int], choices: Sequence[int], model: Forecaster
+) -> list[dict[str, Any]]:
+    record, out = model.runtime.describe().size, []
     for series, shards in itertools.product(sizes, choices):
         here = folder / f"stream-{series}-{shards}"
         here.mkdir()
         with Stream(model) as stream:
             for part in np.array_split([f"series-{i:07}" for i in range(series)], max(1, series // 10_000)):
-                stream.update(frame(np.repeat(part, 4), np.tile(np.arange(16, 20), len(part))))
+                stream.update(frame(np.repeat(part, SEEN), np.tile(np.arange(SEEN), len(part))))
             stream.export(here / "states.parquet")
         write(here / "input", days(series, 6 if series < 50_000 else 4, 5))
         rows = read(spark, here / "input", "unique_id string, ds timestamp_ntz, y double")
         states = read_export(spark, here / "states.parquet", model)
         found = run(forecast_stream(rows, model, shards, level=[90], states_df=states), here)
         checkpoint = sum(f.stat().st_size for f in (here / "checkpoint").rglob("*") if f.is_file())
-        out.append({"series": series, "shards": shards, **summary(found, series), "checkpoint_bytes": checkpoint})
+        out.append(
+            {"series": series, "shards": shards, **summary(found, series, record), "checkpoint_bytes": checkpoint}
+        )
         print(out[-1], flush=True)
         shutil.rmtree(here)
     return out
@@ -212,17 +216,19 @@ def main() -> None:
     chosen = parser.parse_args()
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
+    model = trained()
+    record = model.runtime.describe().size
     before = machine()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         spark = session(folder / "local", chosen.partitions)
-        layouts(spark, folder / "warm-up", 1_000, 8)
+        layouts(spark, folder / "warm-up", 1_000, 8, record)
         results = {
-            "layouts": layouts(spark, folder, chosen.layout_series, chosen.layout_shards),
-            "streams": streams(spark, folder, chosen.series, chosen.shards),
+            "layouts": layouts(spark, folder, chosen.layout_series, chosen.layout_shards, record),
+            "streams": streams(spark, folder, chosen.series, chosen.shards, model),
         }
         spark.stop()
-    settings = {"seeds": [0, 1], "partitions": chosen.partitions, "record_bytes": RECORD}
+    settings = {"seeds": [0, 1], "partitions": chosen.partitions, "record_bytes": record}
     write_json("spark", {**settings, **results}, before, pyspark=pyspark.__version__)
 
 

@@ -21,8 +21,8 @@ from typing import Any
 import torch
 from lightning.pytorch.callbacks import Callback
 
-from aru import Forecaster
 from benchmarks.recording import RESULTS, write_table
+from experiments.make import QUIET, make
 from experiments.provenance import hardware
 from experiments.tasks import make_task
 
@@ -49,10 +49,9 @@ def measure(method: str, size: str, steps: int, graphs: bool, accelerator: str) 
     task = make_task("rossmann", "fixed")
     os.environ["ARU_CUDA_GRAPHS"] = "1" if graphs else "0"
     clock = Clock()
-    options = {"enable_progress_bar": False, "callbacks": [clock]}
     settings = {**task.settings, "size": size, "max_steps": steps, "accelerator": accelerator}
     started = time.perf_counter()
-    forecaster = Forecaster(**settings, model=method, trainer_options=options)
+    forecaster = make(**settings, model=method, trainer={**QUIET, "callbacks": [clock]})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         forecaster.fit(task.train, task.static)

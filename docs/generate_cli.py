@@ -28,6 +28,21 @@ Results go to standard output; progress, notes and errors to standard error.
 | 0 | done |
 | 1 | a bug, with a traceback, or an interruption |
 | 2 | bad input: one line on standard error says what is wrong, and nothing was written |
+
+With `--json` standard output has one JSON object, whether a command succeeds or not. For bad input it is
+`{"error": {...}, "notes": [...]}`, where `error` has
+
+| field | meaning |
+|---|---|
+| `type` | the kind of error, a class of `aru.errors`: `LateError`, `ColumnError`, ... |
+| `message` | the whole line that standard error has, too |
+| `remedy` | its last part: what to do |
+| `columns` | the columns that it is about, if any |
+| `rows` | the rows that it is about, 100 at most: `unique_id`, `ds` and what else is known of them |
+| `total_rows` | how many such rows there are |
+
+An option that is missing or unknown, or text where a number belongs, is refused before a command starts: standard error
+then shows how the command is used, and standard output stays empty.
 """
 
 
@@ -62,13 +77,19 @@ def _usage(name: str, command: Any) -> str:
 
 
 def _options(command: Any) -> str:
-    return _table("option", [p for p in command.params if p.param_type_name == "option" and p.name != "help"])
+    """A table of those without a panel, then one for each panel of the help page."""
+    panels: dict[str | None, list[Any]] = {None: []}
+    for param in command.params:
+        if param.param_type_name == "option" and param.name != "help":
+            panels.setdefault(getattr(param, "rich_help_panel", None), []).append(param)
+    return "\n".join(_table(panel or "option", params) for panel, params in panels.items() if params)
 
 
 def _table(kind: str, params: list[Any]) -> str:
     if not params:
         return ""
-    rows = [f"| {_name(p)} | {_text(p.help)}{_default(p)} |" for p in params]
+    texts = [(_text(p.help) + _default(p)).replace("|", r"\|") for p in params]
+    rows = [f"| {_name(p)} | {text} |" for p, text in zip(params, texts, strict=True)]
     return "\n".join([f"| {kind} | meaning |", "|---|---|", *rows, ""])
 
 

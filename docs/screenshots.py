@@ -25,7 +25,7 @@ import torch
 from PIL import Image
 from playwright.sync_api import sync_playwright
 
-from aru import Forecaster
+from aru import Forecaster, NetworkOptions
 from aru.datasets import nyc_flights
 from aru.demo.replay import Plan, split
 from tests.serve.browser import LAUNCH
@@ -63,8 +63,7 @@ def build() -> Forecaster:
         hist_exog_list=nyc_flights.HIST_EXOG,
         stat_exog_list=nyc_flights.STAT_EXOG,
         lags=None,
-        integration="residual",
-        scaler="mean",
+        network=NetworkOptions(scaler="mean"),
         distribution="student-t",
         max_steps=PLAN.steps,
         accelerator="cpu",

@@ -9,7 +9,7 @@
     python -m experiments timing --out experiments/results/timing.csv
 
 All but `choose` compute what their file lacks, and can be stopped and repeated at any time. After another choice
-`python -m experiments retire --runs experiments/results/runs.csv` puts rows of the former one aside.
+`python -m experiments prune --runs experiments/results/runs.csv` removes the rows of the former one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from experiments.forecasts import forecasts
 from experiments.grid import grid
 from experiments.peers import peers
 from experiments.runner import key_of, missing, run_all
-from experiments.tables import retire
+from experiments.tables import prune
 from experiments.timing import timings
 
 GRID = ("dataset", "protocol", "method", "variant")
@@ -59,14 +59,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         command.add_argument("--list", action="store_true", help="show what is missing, and stop")
     command = commands.add_parser("choose", help=f"write {CHOICES.name} from the rows of select")
     command.add_argument("--selection", type=Path, required=True)
-    command = commands.add_parser("retire", help="put rows of former choices into a file of their own")
+    command = commands.add_parser("prune", help="remove rows of former choices from the file of run")
     command.add_argument("--runs", type=Path, required=True)
     options = parser.parse_args(arguments)
     if options.command == "choose":
         write_choices(options.selection)
         return
-    if options.command == "retire":
-        print(f"{retire(options.runs)} rows moved")
+    if options.command == "prune":
+        print(f"{prune(options.runs)} rows removed")
         return
     make = {
         "select": selection_jobs,

@@ -71,9 +71,9 @@ def run(paths: list[Path], gate: bool, options: dict[str, Any]) -> list[dict[str
     recent = actuals[actuals.groupby("unique_id").cumcount(ascending=False) < late]
     settings = {"freq": task.freq, "season_length": task.season, "gate": gate, **options}
     started = time.perf_counter()
-    adapted = Adapter(int(h), calibration="online" if levels else None, **settings).backtest(forecasts, recent)
+    adapted = Adapter(int(h), calibration="online" if levels else None, **settings).cross_validation(forecasts, recent)
     seconds = time.perf_counter() - started
-    plain = Adapter(int(h), **settings).backtest(forecasts, recent) if levels else adapted
+    plain = Adapter(int(h), **settings).cross_validation(forecasts, recent) if levels else adapted
     # Scored: forecasts whose cutoff is the last row of the first 70 % or later.
     size = actuals.groupby("unique_id").y.transform("size")
     share = task.train + (1 - task.train) / 2 if development else TRAIN + VALIDATION

@@ -17,7 +17,7 @@ from experiments.tasks import PROTOCOLS, VALIDATION
 CHOICES = Path(__file__).with_name("choices.json")
 Settings = dict[str, Any]
 
-SKIP: Settings = {"integration": "skip", "global_loss": 1.0}
+_SKIP: Settings = {"integration": "skip"}
 _XL: Settings = {"size": "xlarge"}
 _XL32: Settings = {"size": "xlarge", "batch_size": 32}
 _LEVEL: Settings = {"scaler": "level", "lags": [24, 36]}
@@ -26,7 +26,7 @@ _LOG: Settings = {"transform": "log1p", "dropout": 0.1}
 _WEEKS: Settings = {"lags": [51, 52, 53]}
 _AUTO: Settings = {"lags": "auto"}
 _SIZE: Settings = {"size_weight": 0.5}  # ND is pooled: large series decide it
-_SEASON: Settings = {"scaler": "level", "lags": [24, 36], "season": 12}
+_SEASON: Settings = {"scaler": "level", "lags": [24, 36], "season_length": 12}
 _LONG: Settings = {"max_steps": 4000, "learning_rate": 5e-3}
 _LOCAL: Settings = {"scaler": "level"}
 _BETWEEN: Settings = {"scaler": "auto"}
@@ -45,7 +45,7 @@ CANDIDATES: dict[str, dict[str, dict[str, Settings]]] = {
             "xlarge, batch 32": _XL32,
             "xlarge, batch 32, 2000 steps": {**_XL32, "max_steps": 2000},
             "large, batch 32": {"size": "large", "batch_size": 32},
-            "xlarge, batch 32, skip": {**_XL32, **SKIP},
+            "xlarge, batch 32, skip": {**_XL32, **_SKIP},
             "xlarge, batch 32, lags": {**_XL32, "lags": [18, 24]},
             "xlarge, batch 32, log1p": {**_XL32, "transform": "log1p"},
             "xlarge, batch 32, dropout": {**_XL32, **_DROPOUT},
@@ -70,7 +70,7 @@ CANDIDATES: dict[str, dict[str, dict[str, Settings]]] = {
             "xlarge, dropout": {**_XL, **_DROPOUT},
             "lags 51-53": _WEEKS,
             "xlarge, dropout, lags 51-53": {**_XL, **_DROPOUT, **_WEEKS},
-            "xlarge, dropout, skip": {**_XL, **_DROPOUT, **SKIP},
+            "xlarge, dropout, skip": {**_XL, **_DROPOUT, **_SKIP},
             "log1p, dropout": _LOG,
             # Second round.
             "log1p, dropout, lags 51-53": {**_LOG, **_WEEKS},
@@ -127,18 +127,18 @@ CANDIDATES: dict[str, dict[str, dict[str, Settings]]] = {
             "level, lags, log1p": {**_LEVEL, "transform": "log1p"},
             "level, lags, 500 steps": {**_LEVEL, "max_steps": 500},
             "level, lags, large, dropout": {**_LEVEL, **_DROPOUT, "size": "large"},
-            "level, lags, skip": {**_LEVEL, **SKIP},
+            "level, lags, skip": {**_LEVEL, **_SKIP},
             "level, three lags": {"scaler": "level", "lags": [24, 36, 48]},
             "level, lags, asinh, dropout": {**_LEVEL, **_DROPOUT, "transform": "asinh"},
             "lags, log1p": {"lags": [24, 36], "transform": "log1p"},
             # Second round: the latest season as an input, which lags of 24 months and more cannot show.
-            "level, season": {"scaler": "level", "season": 12},
+            "level, season": {"scaler": "level", "season_length": 12},
             "level, lags, season": _SEASON,
             "level, lags, season, log1p": {**_SEASON, "transform": "log1p"},
             # Third round.
             "level, lags, season, weighted": {**_SEASON, **_SIZE},
             "level, lags, season, weighted by 1": {**_SEASON, "size_weight": 1.0},
-            "level, lags, season, skip, weighted": {**_SEASON, **SKIP, **_SIZE},
+            "level, lags, season, skip, weighted": {**_SEASON, **_SKIP, **_SIZE},
             # Fourth round.
             "level, lags, season, long": {**_SEASON, **_LONG},
             # Fifth round: a local fit that is held back more.
@@ -205,7 +205,7 @@ CANDIDATES: dict[str, dict[str, dict[str, Settings]]] = {
             "lags, asinh": {**_AUTO, "transform": "asinh"},
             "lags": _AUTO,
             "level, lags, asinh": {**_AUTO, "scaler": "level", "transform": "asinh"},
-            "skip, asinh": {**SKIP, "transform": "asinh"},
+            "skip, asinh": {**_SKIP, "transform": "asinh"},
             # Second round.
             "lags, weighted": {**_AUTO, **_SIZE},
             "lags, dropout": {**_AUTO, **_DROPOUT},

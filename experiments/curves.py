@@ -19,10 +19,12 @@ from typing import Any, ClassVar
 import numpy as np
 import pandas as pd
 
-from aru.backtest import scores
+from aru import Forecaster
+from aru.data.scores import scores
 from aru.datasets import synthetic as local_parameters
 from experiments.candidates import chosen
 from experiments.data import DATASETS, PAPER, Dataset
+from experiments.make import make
 from experiments.provenance import hardware
 
 KEY = ("experiment", "dataset", "method", "variant", "seed")
@@ -34,7 +36,7 @@ LENGTHS = (50, 100, 200, 400, 800, 1600, 3000)
 OBSERVED = (0, 1, 2, 3, 5, 8, 12, 16, 20, 25, 30, 40, 50)
 LEVELS = (20, 40, 60, 80, 90, 95)
 STREAM = {"rossmann": (25, 4), "gefcom2012": (28, 24)}  # windows and rows between them
-# Beside the configuration chosen for known shops in ordinary times: the library's default scale, where it is another.
+# The configuration chosen on validation, and the same with the library's default scale.
 VARIANTS: dict[str, dict[str, Any]] = {"": {}, "scaler=auto": {"scaler": "auto"}}
 Frame = pd.DataFrame
 
@@ -104,12 +106,9 @@ def curves(seeds: Iterable[int]) -> list[Curve]:
     return jobs
 
 
-def train(settings: dict[str, Any], method: str, seed: int, df: Frame, static: Frame | None) -> Any:
+def train(settings: dict[str, Any], method: str, seed: int, df: Frame, static: Frame | None) -> Forecaster:
     """A fitted forecaster."""
-    from aru import Forecaster
-
-    options = {"enable_progress_bar": False}
-    return Forecaster(**settings, model=method, random_seed=seed, trainer_options=options).fit(df, static)
+    return make(**settings, model=method, random_seed=seed).fit(df, static)
 
 
 def synthetic_variant(gamma: float, series_id: bool, noise: float, length: int) -> str:

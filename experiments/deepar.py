@@ -32,10 +32,10 @@ def run(dataset: str, seed: int, steps: int) -> dict[str, Any]:
     """One training on everything before the test rows, and its scores on them."""
     import torch
 
-    from aru import Forecaster
-    from aru.backtest import scores
+    from aru.data.scores import scores
     from benchmarks.peers.task import sample
     from experiments.data import DATASETS
+    from experiments.make import make
 
     torch.set_num_threads(1)
     data, (most, settings) = DATASETS[dataset](), TASKS[dataset]
@@ -43,7 +43,7 @@ def run(dataset: str, seed: int, steps: int) -> dict[str, Any]:
     static = None if data.static is None else data.static[data.static.unique_id.isin(df.unique_id)]
     before = df[df.groupby("unique_id").cumcount(ascending=False) >= data.test_size]
     chosen = {**data.settings, **OURS, **settings, "max_steps": steps, "learning_rate": 5e-3}
-    f = Forecaster(**chosen, model="deepar", random_seed=seed, trainer_options={"enable_progress_bar": False})
+    f = make(**chosen, model="deepar", random_seed=seed)
     started = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

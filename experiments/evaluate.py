@@ -8,6 +8,7 @@ import time
 import warnings
 from typing import Any, ClassVar
 
+from experiments.make import make
 from experiments.metrics import LEVELS, score
 from experiments.provenance import hardware
 from experiments.tasks import make_task
@@ -56,17 +57,12 @@ def evaluate(job: Job) -> list[dict[str, Any]]:
     """The row of a job; on a stream an adapting method has a second one with its statistics frozen."""
     import torch
 
-    from aru import Forecaster
-
     torch.set_num_threads(1)
     started = time.perf_counter()
     task = make_task(job.dataset, job.protocol, job.series)
-    forecaster = Forecaster(
-        **{**task.settings, **job.settings},
-        model=job.method,
-        random_seed=job.seed,
-        trainer_options={"enable_progress_bar": False},
-    )
+    # An ablation is a model of its own, whose forecasts are named like those of the method that it varies.
+    named = {"model": job.method, "alias": job.method, "random_seed": job.seed}
+    forecaster = make(**{**task.settings, **named, **job.settings})
     rows = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

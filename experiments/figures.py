@@ -92,14 +92,14 @@ def mean_line(picture: Chart, part: pd.DataFrame, value: str, css: str, dots: bo
 
 
 def read_curves() -> pd.DataFrame:
-    """All points of the configurations that validation chooses."""
+    """All points that count."""
     numbers = ("nd", "rmse", "coverage90", "width90")
     rows = pd.read_csv(RESULTS / "curves.csv", keep_default_na=False, na_values={c: [""] for c in numbers})
     return rows[current(rows)]
 
 
 def current(rows: pd.DataFrame) -> pd.Series:
-    """Which of them these are."""
+    """Which points count: those of the configurations that validation chooses."""
     expected = settings_by_entry(all_curves([0]))
     keys = zip(rows.experiment, rows.dataset, rows.method, rows.variant, strict=True)
     return pd.Series([expected.get(key) for key in keys], rows.index) == rows.settings

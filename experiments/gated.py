@@ -2,7 +2,7 @@
 
     python -m experiments.gated m4_hourly --steps 600
 
-The first 60 % of every series train the model. The last 30 % are scored, in windows that follow each other; states
+The first 60 % of every series train the model. The last 30 % are scored, in windows that follow each other. States
 begin empty and replay all rows. "frozen" is the same network with empty local statistics throughout. One row a variant.
 """
 
@@ -21,11 +21,19 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from aru import Forecaster
+from aru.data.rows import Ragged
+from aru.runtime import Runtime
+from aru.runtime.backtest import cutoff_rows
+from aru.runtime.engine import NetworkEngine
+from aru.runtime.state import SeriesState
 from experiments.data import PAPER
 from experiments.frozen import TASKS, TRAIN, VALIDATION, Task
+from experiments.make import make
 from experiments.provenance import commit, hardware
 
 HORIZONS = {"etth1": 24, "exchange_rate": 24, "m4_hourly": 24, "gefcom2012": 24, "rossmann": 16, "walmart": 8}
+LEVELS = [80, 90]
 VARIANTS: dict[str, dict[str, Any]] = {
     "frozen": {},
     "adapted": {},
@@ -35,37 +43,35 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-def train(task: Task, h: int, arguments: argparse.Namespace) -> Any:
-    """A forecaster that has seen the first rows of every series."""
-    from aru import Forecaster
+class Unlearning(NetworkEngine):
+    """Contexts move on, but nothing is ever learned about a series."""
 
+    def advance(self, state: SeriesState, data: Ragged, adapt: bool = True) -> SeriesState:
+        return super().advance(state, data, adapt=False)
+
+
+def train(task: Task, h: int, arguments: argparse.Namespace) -> Forecaster:
+    """A forecaster that has seen the first rows of every series."""
     place = task.df.groupby("unique_id").cumcount()
     size = task.df.groupby("unique_id").y.transform("size")
     settings: dict[str, Any] = {"max_steps": arguments.steps, "random_seed": arguments.seed, "accelerator": "cpu"}
-    settings |= {**PAPER, "futr_exog_list": task.covariates, "trainer_options": {"enable_progress_bar": False}}
-    return Forecaster(h, task.freq, **settings).fit(task.df[place < (TRAIN * size).astype(int)])
+    settings |= {**PAPER, "futr_exog_list": task.covariates}
+    return make(h=h, freq=task.freq, **settings).fit(task.df[place < (TRAIN * size).astype(int)])
 
 
-def backtest(model: Any, task: Task, h: int, variant: str) -> pd.DataFrame:
-    """Windows over the last rows, from empty states."""
-    from aru.engine import Engine
-    from aru.state import SeriesState
-
-    engine = model._require_fit()
-    other = copy.copy(model)
-    other.settings = dataclasses.replace(model.settings, **VARIANTS[variant])
-    other._engine = Engine(other.settings, engine.schema, engine.models, engine.device)
-    if variant == "frozen":
-        advance = other._engine.advance
-
-        def never(state: SeriesState, data: Any, adapt: bool = True) -> SeriesState:
-            return advance(state, data, adapt=False)
-
-        other._engine.advance = never
-    size = task.df.groupby("unique_id").size()
-    windows = int((size.min() * (1 - TRAIN - VALIDATION) - 1) // h)
-    found: pd.DataFrame = other.cross_validation(task.df, n_windows=windows, step_size=h, level=[80, 90])
-    return found.dropna(subset="y")
+def backtest(model: Forecaster, df: pd.DataFrame, windows: int, variant: str) -> pd.DataFrame:
+    """Forecasts of the last rows in windows of h, from empty states: those of `Forecaster.cross_validation`."""
+    runtime, h = model.runtime, model.settings.h
+    kind = Unlearning if variant == "frozen" else NetworkEngine
+    settings = dataclasses.replace(model.settings, **VARIANTS[variant])
+    engine = kind(settings, runtime.engine.schema, copy.deepcopy(runtime.engine.models), runtime.engine.device)
+    other = Runtime(engine, runtime.freq, runtime.style)
+    panel = other.read_history(df, in_sight=h * (windows + 1))
+    frames = []
+    for fold in other.rolling(panel, cutoff_rows(panel, h, windows, h), LEVELS, adapt=True, static_df=None):
+        ids, y = np.repeat(panel.ids[fold.series].to_numpy(), h), panel.y[fold.future].ravel()
+        frames.append(pd.DataFrame({"unique_id": ids, "y": y, **other.forecast_columns(fold.forecast, LEVELS)}))
+    return pd.concat(frames, ignore_index=True).dropna(subset="y")
 
 
 def main() -> None:
@@ -79,13 +85,15 @@ def main() -> None:
     warnings.simplefilter("ignore")
     task, h = TASKS[arguments.dataset](), HORIZONS[arguments.dataset]
     model = train(task, h, arguments)
+    size = task.df.groupby("unique_id").size()
+    windows = int((size.min() * (1 - TRAIN - VALIDATION) - 1) // h)
     frozen = None
     for variant in VARIANTS:
-        out = backtest(model, task, h, variant)
+        out = backtest(model, task.df, windows, variant)
         by = (out["aru"] - out["y"]).pow(2).groupby(out["unique_id"]).mean()
         frozen = by if frozen is None else frozen
         ratio = (by / frozen)[frozen > 0]
-        inside = {q: ((out[f"aru-lo-{q}"] <= out.y) & (out.y <= out[f"aru-hi-{q}"])).mean() for q in (80, 90)}
+        inside = {q: ((out[f"aru-lo-{q}"] <= out.y) & (out.y <= out[f"aru-hi-{q}"])).mean() for q in LEVELS}
         row = {
             "dataset": arguments.dataset, "h": h, "steps": arguments.steps, "seed": arguments.seed, "variant": variant,
             "series": len(by), "rows": len(out),

@@ -6,10 +6,11 @@ import itertools
 from collections.abc import Iterable
 from typing import Any
 
-from experiments.candidates import SKIP, chosen
+from experiments.candidates import chosen
 from experiments.evaluate import Job
 
-# What differs from the configuration chosen on validation; None: the default again.
+# What differs from the configuration chosen on validation; None: the default again. Models are those of the library
+# and of `experiments.ablations`; their rows keep the name of the method that they vary.
 VARIANTS: dict[str, dict[str, Any]] = {
     "": {},
     "ensemble": {"ensemble": 4},
@@ -21,39 +22,38 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "ridge=.01": {"ridge": 0.01, "learn_ridge": False},
     "ridge=1": {"ridge": 1.0, "learn_ridge": False},
     "ridge=100": {"ridge": 100.0, "learn_ridge": False},
-    "integration=skip": SKIP,
+    "integration=skip": {"integration": "skip"},
     "integration=paper": {"integration": "paper"},
-    "stop_gradient=on": {"stop_gradient": True},
+    "stop_gradient=on": {"model": "aru-stop-gradient"},
     "stride=4": {"stride": 4},
     "stride=h": {"stride": None},
-    "local_variance=off": {"local_variance": False},
+    "local_variance=off": {"model": "aru-no-variance"},
     "robust=off": {"robust": False},
     "transform=none": {"transform": None},
     "transform=log1p": {"transform": "log1p"},
     "transform=asinh": {"transform": "asinh"},
     "series_id=on": {"series_id": True},
-    "births=0": {"births": 0.0},
-    "cell_input=x": {"cell_input": "x"},
-    "finetune_steps=1": {"finetune_steps": 1},
+    "cold_starts=0": {"cold_starts": 0.0},
+    "cell_input=x": {"model": "aru-cell-x"},
+    "fine-tuned": {"model": "baseline-finetuned"},
     # The cell as released, trained by our loop: FF2 of the paper, one alpha, fixed ridge, no gradient through the fit.
     "authors' cell": {
+        "model": "aru-authors-cell",
         "integration": "paper",
         "distribution": "gaussian",
         "robust": False,
-        "stop_gradient": True,
         "alphas": [1.0],
         "learn_alphas": None,
         "ridge": 0.08,
         "learn_ridge": False,
-        "local_variance": False,
-        "births": 0.0,
+        "cold_starts": 0.0,
     },
     **{f"size={size}": {"size": size} for size in ("small", "medium", "large", "xlarge")},
     **{f"input_size={n}": {"input_size": n} for n in (50, 672)},
 }
 ABLATIONS = [
     "alphas=1", "stop_gradient=on", "integration=skip", "integration=paper", "robust=off", "local_variance=off",
-    "series_id=on", "births=0", "authors' cell", "alphas=1,.99", "alphas=1,.99,.95", "alphas=1,.95,.9",
+    "series_id=on", "cold_starts=0", "authors' cell", "alphas=1,.99", "alphas=1,.99,.95", "alphas=1,.95,.9",
     "alphas=learned", "ridge=.01", "ridge=1", "ridge=100", "stride=4", "stride=h", "transform=none", "transform=log1p",
     "transform=asinh", "cell_input=x",
 ]  # fmt: skip
@@ -114,7 +114,7 @@ def grid(seeds: Iterable[int]) -> list[Job]:
     add(HOURLY, ["snail", "aru-direct", "deepar"], [""])
     add(MORE, ["aru-direct", "snail", "deepar", "deepstate"], [""], once)
     add(HOURLY, ["deepstate"], [""], once)
-    add(RETAIL_STREAMS, ["baseline"], ["finetune_steps=1"])
+    add(RETAIL_STREAMS, ["baseline"], ["fine-tuned"])
     add([("walmart", "fixed")], ["snail"], ["input_size=50"], once)
     add([("gefcom2012", "streaming")], ["snail"], ["input_size=672"], once)
     return jobs

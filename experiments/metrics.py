@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from aru.backtest import scores
+from aru.data.scores import scores
 
 LEVELS = [20, 40, 60, 80, 90]  # with the median: quantiles .1, .2 ... .9, and the 90 % interval
 

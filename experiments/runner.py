@@ -38,7 +38,7 @@ def key_of(job: Work) -> Key:
 
 
 def settings_by_entry(jobs: Sequence[Work]) -> dict[Key, str]:
-    """What the seeds of each entry are computed with; keys end with the seed and the settings."""
+    """The settings of each entry, which all its seeds share. Keys end with the seed and the settings."""
     return {key[:-2]: key[-1] for key in map(key_of, jobs)}
 
 

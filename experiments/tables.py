@@ -30,7 +30,6 @@ NAMES = {
     "lightgbm": "LightGBM",
     "nhits": "NHITS",
 }
-UNAVAILABLE = ("electricity", "traffic")
 
 
 def read_runs(path: Path | None = None) -> pd.DataFrame:
@@ -49,15 +48,12 @@ def current(runs: pd.DataFrame) -> pd.Series:
     return chosen & ~runs[chosen].duplicated(ROW, keep="last").reindex(runs.index, fill_value=False)
 
 
-def retire(path: Path) -> int:
-    """Move the rows that no longer count to `superseded.csv` beside the file; how many they were."""
+def prune(path: Path) -> int:
+    """Remove the rows that no longer count from a file; how many they were."""
     runs = pd.read_csv(path, dtype=str, keep_default_na=False)
     keep = current(runs)
-    if keep.all():
-        return 0
-    old = path.with_name("superseded.csv")
-    runs[~keep].to_csv(old, mode="a", header=not old.exists(), index=False, lineterminator="\n")
-    runs[keep].to_csv(path, index=False, lineterminator="\n")
+    if not keep.all():
+        runs[keep].to_csv(path, index=False, lineterminator="\n")
     return int((~keep).sum())
 
 
@@ -113,6 +109,7 @@ _SHOWN = {
     "ensemble": "ensemble of 4",
     "100 series": "a sample of 100 series",
     "y alone": "without covariates",
+    "fine-tuned": "fine-tuned at every observation",
 }
 _DIGITS = (("crps", 4), ("coverage90", 3), ("width90", 3), ("mase", 3))
 HEADS = ["", "paper ND", "paper RMSE", "ND", "RMSE", "CRPS", "coverage", "width", "MASE", "seeds"]
@@ -127,12 +124,6 @@ def protocol_table(runs: pd.DataFrame, protocol: str, datasets: Sequence[str]) -
         about = DESCRIPTIONS[dataset]
         rows.append([f"**{about.title}**", *[""] * 9])
         paper = published[published.dataset == dataset]
-        if dataset in UNAVAILABLE:
-            for method in NAMES:
-                theirs = paper[paper.method == method]
-                if len(theirs):
-                    rows.append([*entry(NAMES[method], runs[:0], theirs)[:3], "data not available here", *[""] * 6])
-            continue
         for method, name in NAMES.items():
             theirs = paper[paper.method == method]
             part = pick(runs, dataset, protocol, method)

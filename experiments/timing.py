@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import statistics
 import time
@@ -56,18 +57,12 @@ class Timing:
             ahead = task.df[task.df.groupby("unique_id").cumcount(ascending=False) < h]
             ahead = ahead[ahead.unique_id.isin(recent.unique_id.unique())]
             futr = ahead.drop(columns="y")
-            engine, state, ids = f._engine, f._state, f._ids
-
-            def restore() -> None:
-                f._engine, f._state, f._ids = engine, state, ids
-
-            update = _median(lambda: f.update(ahead), restore)
-            restore()
-            forecast = _median(lambda: f.predict(futr, level=[90]), restore)
+            update = _median(lambda: copy.copy(f), lambda fresh: fresh.update(ahead))
+            forecast = _median(lambda: f, lambda same: same.predict(futr, level=[90]))
         return [
             {
                 **{key: getattr(self, key) for key in KEY},
-                "series": len(ids),
+                "series": len(f.ids),
                 "h": h,
                 "update_seconds": round(update, 4),
                 "forecast_seconds": round(forecast, 4),
@@ -87,11 +82,11 @@ def timings(seeds: Iterable[int]) -> list[Timing]:
     return jobs
 
 
-def _median(action: Callable[[], Any], reset: Callable[[], None]) -> float:
+def _median(prepare: Callable[[], Any], action: Callable[[Any], Any]) -> float:
     seconds = []
     for _ in range(REPEATS + 1):
-        reset()
+        ready = prepare()
         started = time.perf_counter()
-        action()
+        action(ready)
         seconds.append(time.perf_counter() - started)
     return statistics.median(seconds[1:])  # the first one warms up

@@ -15,7 +15,7 @@ BASE: dict[str, Any] = {
     "size": (4, 5, 4, 3),
     "max_steps": 4,
     "accelerator": "cpu",
-    "trainer_options": {"enable_progress_bar": False},
+    "trainer": {"enable_progress_bar": False},
 }
 COVARIATES: dict[str, Any] = {"futr_exog_list": ["promo"], "hist_exog_list": ["temp"], "stat_exog_list": ["kind"]}
 START = pd.Timestamp("2024-01-01")

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from aru import Adapter, Forecaster, Stream
+from aru import Adapter, Stream
 from aru.errors import (
     AruError,
     ColumnError,
@@ -26,6 +26,7 @@ from aru.errors import (
     StorageError,
 )
 from aru.store import MemoryStore
+from tests.making import make
 
 H, ROWS = 4, 44
 DAYS = pd.date_range("2024-01-01", periods=ROWS + H)
@@ -89,7 +90,7 @@ def error(forecasts: pd.DataFrame, actuals: pd.DataFrame, column: str = "frozen"
 @pytest.mark.parametrize(("kind", "stride"), [(KINDS[0], 1), (KINDS[0], 7), (KINDS[1], 3), (KINDS[3], 1)])
 def test_a_history_equals_its_steps(kind: dict[str, Any], stride: int) -> None:
     actuals, forecasts = truth(), frozen(stride=stride)
-    whole = Adapter(H, freq="D", **kind).backtest(forecasts, actuals)
+    whole = Adapter(H, freq="D", **kind).cross_validation(forecasts, actuals)
     steps = stepwise(Adapter(H, freq="D", **kind), forecasts, actuals)
     pd.testing.assert_frame_equal(whole, steps, check_exact=True)
 
@@ -103,7 +104,7 @@ def test_a_history_with_gaps_and_series_of_all_lengths_equals_its_steps() -> Non
     actuals = actuals[(actuals.unique_id != "s2") | (actuals.ds < DAYS[30])]
     have = pd.MultiIndex.from_frame(actuals[["unique_id", "ds"]])
     forecasts = forecasts[pd.MultiIndex.from_frame(forecasts[["unique_id", "cutoff"]]).isin(have)]
-    whole = Adapter(H, freq="D", gate=True).backtest(forecasts, actuals)
+    whole = Adapter(H, freq="D", gate=True).cross_validation(forecasts, actuals)
     steps = stepwise(Adapter(H, freq="D", gate=True), forecasts, actuals)
     pd.testing.assert_frame_equal(whole, steps, check_exact=True)
 
@@ -111,11 +112,11 @@ def test_a_history_with_gaps_and_series_of_all_lengths_equals_its_steps() -> Non
 @pytest.mark.parametrize("kind", [KINDS[0], KINDS[3]])
 def test_no_value_after_a_cutoff_changes_what_is_adapted_there(kind: dict[str, Any]) -> None:
     actuals, forecasts = truth(), frozen()
-    base = Adapter(H, **kind).backtest(forecasts, actuals)
+    base = Adapter(H, **kind).cross_validation(forecasts, actuals)
     for at in (12, 30):
         changed = actuals.assign(y=np.where(actuals.ds > DAYS[at], -1e6, actuals.y))
         later = forecasts.assign(frozen=np.where(forecasts.cutoff > DAYS[at], 1e6, forecasts.frozen))
-        other = Adapter(H, **kind).backtest(later, changed)
+        other = Adapter(H, **kind).cross_validation(later, changed)
         before = forecasts.cutoff <= DAYS[at]
         pd.testing.assert_frame_equal(base[before], other[before], check_exact=True)
         assert (base.frozen[~before] != other.frozen[~before]).all()
@@ -155,7 +156,7 @@ def test_an_empty_state_returns_the_forecasts_as_they_are() -> None:
 
 def test_it_pays() -> None:
     actuals, forecasts = truth(), frozen()
-    adapted = Adapter(H).backtest(forecasts, actuals)
+    adapted = Adapter(H).cross_validation(forecasts, actuals)
     late = forecasts.cutoff > DAYS[26]
     for column in ("frozen", "other"):
         assert error(adapted[late], actuals, column) < 0.6 * error(forecasts[late], actuals, column)
@@ -167,17 +168,17 @@ def test_it_pays() -> None:
 
 def test_models_do_not_mix() -> None:
     actuals, forecasts = truth(), frozen()
-    both = Adapter(H).backtest(forecasts, actuals)
-    alone = Adapter(H, models=["other"]).backtest(forecasts, actuals)
+    both = Adapter(H).cross_validation(forecasts, actuals)
+    alone = Adapter(H, models=["other"]).cross_validation(forecasts, actuals)
     np.testing.assert_allclose(alone.other, both.other, rtol=1e-12)
     assert alone.frozen.equals(forecasts.frozen)
 
 
 def test_series_do_not_mix() -> None:
     actuals, forecasts = truth(), frozen()
-    whole = Adapter(H).backtest(forecasts, actuals)
+    whole = Adapter(H).cross_validation(forecasts, actuals)
     one = forecasts.unique_id == "s1"
-    alone = Adapter(H).backtest(forecasts[one], actuals[actuals.unique_id == "s1"])
+    alone = Adapter(H).cross_validation(forecasts[one], actuals[actuals.unique_id == "s1"])
     np.testing.assert_allclose(whole[one].frozen, alone.frozen, rtol=1e-12)
 
 
@@ -185,8 +186,8 @@ def test_series_do_not_mix() -> None:
 @given(scale=st.floats(1e-3, 1e4), shift=st.floats(-1e3, 1e3))
 def test_units_do_not_matter(scale: float, shift: float) -> None:
     actuals, forecasts = truth(1), frozen(1)[["unique_id", "ds", "cutoff", "frozen"]]
-    base = Adapter(H, gate=True).backtest(forecasts, actuals)
-    other = Adapter(H, gate=True).backtest(
+    base = Adapter(H, gate=True).cross_validation(forecasts, actuals)
+    other = Adapter(H, gate=True).cross_validation(
         forecasts.assign(frozen=scale * forecasts.frozen + shift), actuals.assign(y=scale * actuals.y + shift)
     )
     size = scale + abs(shift)
@@ -195,9 +196,9 @@ def test_units_do_not_matter(scale: float, shift: float) -> None:
 
 def test_polars_and_row_order_come_back_as_they_were() -> None:
     actuals, forecasts = truth(), frozen().sample(frac=1, random_state=0)
-    mine = Adapter(H).backtest(forecasts, actuals)
+    mine = Adapter(H).cross_validation(forecasts, actuals)
     assert mine.index.equals(forecasts.index)
-    theirs = Adapter(H).backtest(pl.from_pandas(forecasts), pl.from_pandas(actuals))
+    theirs = Adapter(H).cross_validation(pl.from_pandas(forecasts), pl.from_pandas(actuals))
     assert isinstance(theirs, pl.DataFrame)
     np.testing.assert_array_equal(theirs["frozen"].to_numpy(), mine.frozen.to_numpy())
 
@@ -205,7 +206,7 @@ def test_polars_and_row_order_come_back_as_they_were() -> None:
 def test_the_truth_may_come_with_the_forecasts() -> None:
     actuals, forecasts = truth(), frozen(first=10)
     joined = forecasts.merge(actuals, on=["unique_id", "ds"], how="left")
-    adapted = Adapter(H).backtest(joined)
+    adapted = Adapter(H).cross_validation(joined)
     assert adapted.y.equals(joined.y)
     late = joined.cutoff > DAYS[26]
     assert error(adapted[late].drop(columns="y"), actuals) < error(forecasts[late], actuals)
@@ -215,11 +216,11 @@ def test_states_after_a_history_go_on_in_production(tmp_path: Path) -> None:
     actuals, forecasts = truth(), frozen()
     past, until = forecasts.cutoff <= DAYS[34], actuals.ds <= DAYS[34]
     adapter = Adapter(H, freq="D", gate=True, calibration="online", store=tmp_path / "state.db")
-    adapter.backtest(forecasts[past], actuals[until], keep=True)
+    adapter.cross_validation(forecasts[past], actuals[until], keep=True)
     adapter.close()
     adapter = Adapter(H, freq="D", gate=True, calibration="online", store=tmp_path / "state.db")
     later = stepwise(adapter, forecasts[~past], actuals[~until])
-    whole = Adapter(H, freq="D", gate=True, calibration="online").backtest(forecasts, actuals)
+    whole = Adapter(H, freq="D", gate=True, calibration="online").cross_validation(forecasts, actuals)
     pd.testing.assert_frame_equal(later, whole[~past], check_exact=True)
 
 
@@ -228,7 +229,7 @@ def test_saved_and_loaded(tmp_path: Path) -> None:
     adapter = Adapter(H, gate=True)
     with pytest.raises(NotFittedError):
         adapter.save(tmp_path / "adapter")
-    adapter.backtest(forecasts, actuals, keep=True)
+    adapter.cross_validation(forecasts, actuals, keep=True)
     adapter.save(tmp_path / "adapter")
     loaded = Adapter.load(tmp_path / "adapter")
     assert loaded.settings == adapter.settings
@@ -236,7 +237,7 @@ def test_saved_and_loaded(tmp_path: Path) -> None:
     last = forecasts[forecasts.cutoff == DAYS[ROWS - 1]]
     pd.testing.assert_frame_equal(loaded.adapt(last), adapter.adapt(last), check_exact=True)
     store = MemoryStore()
-    Adapter(H, gate=True, store=store).backtest(forecasts, actuals, keep=True)
+    Adapter(H, gate=True, store=store).cross_validation(forecasts, actuals, keep=True)
     with pytest.raises(StorageError, match="has states already"):
         Adapter.load(tmp_path / "adapter", store)
 
@@ -249,7 +250,7 @@ def test_a_store_belongs_to_its_adapter(tmp_path: Path) -> None:
     assert adapter.forget("s1") == 1
     assert list(adapter.series().unique_id) == ["s0"]
     options = {"enable_progress_bar": False}
-    model = Forecaster(h=2, freq="D", max_steps=1, size="small", trainer_options=options).fit(truth())
+    model = make(h=2, freq="D", max_steps=1, size="small", trainer=options).fit(truth())
     Stream(model, tmp_path / "stream.db").close()
     model.save(tmp_path / "model")
     with pytest.raises(StorageError, match="no saved adapter"):
@@ -283,7 +284,7 @@ def test_calibrated_quantiles_stay_in_order(gated: bool) -> None:
         forecasts[f"frozen-hi-{level}"] = forecasts.frozen + width
     forecasts.loc[forecasts.cutoff == DAYS[30], ["frozen-lo-80", "frozen-hi-80"]] = np.nan
     actuals["y"] += np.where(actuals.ds > DAYS[24], 6.0, 0.0)
-    out = Adapter(H, freq="D", gate=gated, calibration="online").backtest(forecasts, actuals)
+    out = Adapter(H, freq="D", gate=gated, calibration="online").cross_validation(forecasts, actuals)
     lows, highs = ([f"frozen-{end}-{level}" for level in (50, 80, 90, 99)] for end in ("lo", "hi"))
     ordered = out[[*lows[::-1], "frozen-median", *highs]]
     assert (ordered.drop(columns=["frozen-lo-80", "frozen-hi-80"]).diff(axis=1).iloc[:, 1:] >= 0).all(axis=None)
@@ -298,7 +299,7 @@ def test_a_new_model_or_level_joins_later() -> None:
     plain = forecasts[["unique_id", "ds", "cutoff", "frozen"]]
     stepwise(adapter, plain[plain.cutoff <= DAYS[26]], actuals[actuals.ds <= DAYS[26]])
     later = stepwise(adapter, forecasts[forecasts.cutoff > DAYS[26]], actuals[actuals.ds > DAYS[26]])
-    whole = Adapter(H, freq="D").backtest(plain, actuals)
+    whole = Adapter(H, freq="D").cross_validation(plain, actuals)
     np.testing.assert_array_equal(later.frozen, whole.frozen[later.index])
     first = later[later.cutoff == DAYS[27]]
     np.testing.assert_array_equal(first.other, forecasts.other[first.index])  # nothing learned about it yet
@@ -343,7 +344,11 @@ def test_adapting_twice_is_adapting_once() -> None:
         (lambda d: d.assign(ds=d.cutoff), InputError, "at or before the latest observation"),
         (lambda d: d.assign(cutoff=d.cutoff - pd.Timedelta(days=1)).head(2), InputError, "not the latest observation"),
         (lambda d: d.assign(frozen=np.inf), InputError, "infinite"),
-        (lambda d: d.assign(unique_id=d.unique_id.str[1:].astype(int)), ColumnError, "convert the column"),
+        (
+            lambda d: d.assign(unique_id=d.unique_id.str[1:].astype(int)),
+            ColumnError,
+            r"adapter knows strings\. Convert the column\.",
+        ),
         (lambda d: frozen(first=35), InputError, "several cutoffs"),
     ],
 )
@@ -377,10 +382,10 @@ def test_bad_settings_are_refused(wrong: dict[str, Any]) -> None:
 
 
 def test_a_frequency_that_cannot_be_read_off_is_asked_for() -> None:
-    with pytest.raises(FrequencyError, match="give freq"):
+    with pytest.raises(FrequencyError, match=r"cannot be read off actuals\. Give freq, for instance freq=\'D\'\."):
         Adapter(H).update(truth().groupby("unique_id").head(2))
     with pytest.raises(ColumnError, match="cutoff"):
-        Adapter(H).backtest(frozen().drop(columns="cutoff"), truth())
+        Adapter(H).cross_validation(frozen().drop(columns="cutoff"), truth())
 
 
 def test_the_frequency_is_read_off_rows_in_any_order() -> None:
@@ -417,13 +422,13 @@ def test_rows_may_be_consecutive_whatever_their_dates() -> None:
     actuals, forecasts = truth(), frozen()
     keep = DAYS[DAYS.day_of_week < 5]
     at = pd.Series(np.arange(len(DAYS)), DAYS)
-    numbered = Adapter(H, freq=1, season_length=7).backtest(
+    numbered = Adapter(H, freq=1, season_length=7).cross_validation(
         forecasts.assign(ds=at[forecasts.ds].to_numpy(), cutoff=at[forecasts.cutoff].to_numpy()),
         actuals.assign(ds=at[actuals.ds].to_numpy()),
     )
     shops = pd.date_range("2024-01-01", periods=200)
     shops = shops[shops.day_of_week < 5]
-    dated = Adapter(H, freq=None, season_length=7).backtest(
+    dated = Adapter(H, freq=None, season_length=7).cross_validation(
         forecasts.assign(ds=shops[at[forecasts.ds]], cutoff=shops[at[forecasts.cutoff]]),
         actuals.assign(ds=shops[at[actuals.ds]]),
     )

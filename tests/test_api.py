@@ -13,11 +13,25 @@ from typing import Any
 import pytest
 
 import aru
-from aru.settings import Settings
+from aru.settings import Settings, fields_by_name
+from tests.making import make, make_settings
 
-EXPORTS = {"ARUCell", "ARUState", "Adapter", "AdaptiveLinear", "Forecaster", "PAPER", "Stream"}
-HEAVY = ("torch", "lightning", "pytorch_lightning", "fastapi", "pandas", "numpy", "scipy", "polars", "pyspark")
-LISTS = ("futr_exog_list", "hist_exog_list", "stat_exog_list")
+EXPORTS = {
+    "ARUCell", "ARUState", "Adapter", "AdaptiveLinear", "Forecaster", "NetworkOptions", "PAPER", "Stream",
+    "TrainingOptions",
+}  # fmt: skip
+HEAVY = (
+    "torch",
+    "lightning",
+    "pytorch_lightning",
+    "fastapi",
+    "pandas",
+    "numpy",
+    "scipy",
+    "polars",
+    "pyspark",
+    "onnxruntime",
+)
 
 
 def test_exports_are_these_and_no_others() -> None:
@@ -65,24 +79,6 @@ def test_the_settings_module_needs_no_torch() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_the_forecaster_takes_exactly_the_settings_with_their_defaults() -> None:
-    """Written twice, for the sake of completion and help; this test keeps the two alike."""
-    signature = inspect.signature(aru.Forecaster.__init__)
-    parameters = {n: p for n, p in signature.parameters.items() if n != "self"}
-    fields = {f.name: f for f in dataclasses.fields(Settings)}
-    assert list(parameters) == list(fields)
-    for name, parameter in parameters.items():
-        assert parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD, name
-        default = fields[name].default
-        if name in LISTS:
-            assert (parameter.default, default) == (None, ())
-        elif default is dataclasses.MISSING:
-            assert parameter.default is inspect.Parameter.empty, name
-        else:
-            assert parameter.default == default, name
-            assert type(parameter.default) is type(default), name
-
-
 def test_the_forecaster_documents_every_setting() -> None:
     documentation = inspect.getdoc(aru.Forecaster)
     assert documentation is not None
@@ -93,27 +89,39 @@ def test_the_forecaster_documents_every_setting() -> None:
 def test_the_forecaster_passes_every_setting_on() -> None:
     given: dict[str, Any] = {
         "h": 3, "freq": "W", "input_size": 5, "model": "baseline", "futr_exog_list": ["a"], "hist_exog_list": ["b"],
-        "stat_exog_list": ["c"], "lags": [4], "season": 2, "encoder": "gru", "encoder_layers": 2, "size": (5, 4, 3, 2),
+        "stat_exog_list": ["c"], "lags": [4], "season_length": 2, "encoder": "gru", "encoder_layers": 2,
+        "size": (5, 4, 3, 2),
         "alphas": (0.9,), "ridge": 0.3, "learn_ridge": False, "learn_alphas": True, "integration": "paper", "stride": 2,
         "scaler": "level", "transform": "asinh", "robust": False, "distribution": "gaussian", "series_id": True,
         "ensemble": 2, "dropout": 0.1, "max_steps": 7, "learning_rate": 0.1, "batch_size": 9, "random_seed": 4,
         "accelerator": "cpu", "alias": "mine",
     }  # fmt: skip
-    assert aru.Forecaster(**given).settings == Settings(**given)
+    assert make(**given).settings == make_settings(**given)
+    untouched = {name for name in fields_by_name() if name not in given} - {"network", "training"}
+    assert untouched == {
+        "support", "gate", "calibration", "schedule", "weight_average", "snapshots", "search", "cold_starts",
+        "size_weight", "trainer",
+    }  # fmt: skip
+    more: dict[str, Any] = {
+        "support": "real", "gate": True, "calibration": "online", "schedule": "constant", "weight_average": 0.5,
+        "snapshots": 2, "search": {"ridge": [1.0, 2.0]}, "cold_starts": 0.1, "size_weight": 0.5, "trainer": {"a": 1},
+    }  # fmt: skip
+    assert make(h=3, freq="W", **more).settings == make_settings(h=3, freq="W", **more)
 
 
 @pytest.mark.parametrize(
     ("owner", "method", "parameters"),
     [
         ("Forecaster", "fit", ["df", "static_df", "val_size"]),
-        ("Forecaster", "predict", ["futr_df", "level"]),
+        ("Forecaster", "predict", ["futr_df", "level", "ids"]),
         ("Forecaster", "update", ["new_df", "static_df"]),
         ("Forecaster", "cross_validation", ["df", "n_windows", "step_size", "level", "adapt"]),
         ("Forecaster", "save", ["path"]),
         ("Forecaster", "load", ["path"]),
-        ("Stream", "__init__", ["model", "store"]),
+        ("Forecaster", "export_onnx", ["folder"]),
+        ("Stream", "__init__", ["model", "store", "correctable_steps"]),
         ("Stream", "update", ["df", "static_df", "late"]),
-        ("Stream", "predict", ["ids", "futr_df", "level"]),
+        ("Stream", "predict", ["futr_df", "level", "ids"]),
         ("Stream", "series", []),
         ("Stream", "forget", ["ids"]),
         ("Stream", "export", ["path"]),
@@ -121,7 +129,7 @@ def test_the_forecaster_passes_every_setting_on() -> None:
         ("Adapter", "__init__", ["h", "freq", "season_length", "models"]),
         ("Adapter", "update", ["actuals", "late"]),
         ("Adapter", "adapt", ["forecasts"]),
-        ("Adapter", "backtest", ["forecasts", "actuals", "keep"]),
+        ("Adapter", "cross_validation", ["forecasts", "actuals", "keep"]),
         ("Adapter", "save", ["path"]),
         ("Adapter", "load", ["path"]),
         ("AdaptiveLinear", "__init__", ["in_features", "out_features", "bias"]),

@@ -33,7 +33,9 @@ def test_examples_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         assert {"cutoff", "aru", "aru-median", "aru-lo-90", "aru-hi-90"} <= set(names["backtest"].columns)  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("page", [*PAGES, "docs/scale.md"])  # whose example needs Spark: tests/spark/test_docs.py
+@pytest.mark.parametrize(
+    "page", [*PAGES, "docs/scale.md", "docs/onnx.md", "docs/architecture.md"]
+)  # whose examples have tests of their own
 def test_links_lead_somewhere(page: str) -> None:
     text = (ROOT / page).read_text()
     for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", text):

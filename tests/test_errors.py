@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
+import pickle
 import re
 
 import pytest
 
 from aru import errors
-from aru.errors import SHOWN, AruError, AruWarning, listing
+from aru.errors import SHOWN, AruError, AruWarning, Offending, listing, reword
 
-CLASSES = {n: c for n, c in inspect.getmembers(errors, inspect.isclass) if c.__module__ == errors.__name__}
+DEFINED = {n: c for n, c in inspect.getmembers(errors, inspect.isclass) if c.__module__ == errors.__name__}
+CLASSES = {n: c for n, c in DEFINED.items() if issubclass(c, BaseException)}
 
 
 def drawn_tree() -> dict[str, tuple[str | None, str | None]]:
@@ -67,3 +70,58 @@ def test_listing(items: list[object], shown: int, text: str) -> None:
 
 def test_listing_shows_five_unless_told() -> None:
     assert listing(list("abcdefg")) == "a, b, c, d, e and 2 more"
+
+
+# What an error says, and of what
+
+
+def spelled(name: str) -> str:
+    """The names that a command line would use."""
+    return {"new_df": "--new", "late='skip'": "--late skip"}.get(name, name.upper())
+
+
+def test_an_error_is_its_problem_and_its_remedy() -> None:
+    error = errors.LateError("`new_df` has 2 late rows", "Drop them, or pass `late='skip'`.", columns=["ds"])
+    assert str(error) == "new_df has 2 late rows. Drop them, or pass late='skip'."
+    assert error.worded(spelled) == "--new has 2 late rows. Drop them, or pass --late skip."
+    assert (error.problem, error.remedy) == ("`new_df` has 2 late rows", "Drop them, or pass `late='skip'`.")
+    assert (error.columns, error.rows) == (("ds",), None)
+    assert str(errors.ConfigError("`h` is missing")) == "h is missing."
+    assert AruError("", "Look.").columns == ()
+
+
+@pytest.mark.parametrize("kind", [c for c in CLASSES.values() if issubclass(c, AruError)], ids=lambda c: c.__name__)
+def test_errors_survive_another_process(kind: type[AruError]) -> None:
+    rows = Offending({"unique_id": ["a"], "ds": ["1"]}, 7)
+    for twin in (
+        copy.copy(e := kind("`df` is odd", "Mend it.", columns=["y"], rows=rows)),
+        pickle.loads(pickle.dumps(e)),
+    ):
+        assert type(twin) is kind
+        assert str(twin) == str(e) == "df is odd. Mend it."
+        assert (twin.problem, twin.remedy, twin.columns) == (e.problem, e.remedy, ("y",))
+        assert twin.rows is not None
+        assert (twin.rows.columns, len(twin.rows)) == (rows.columns, 7)
+
+
+def test_a_warning_is_worded_likewise() -> None:
+    warning = AruWarning("Rows of `new_df` are odd. Use `late='skip'`.")
+    assert str(warning) == "Rows of new_df are odd. Use late='skip'."
+    assert warning.worded(spelled) == "Rows of --new are odd. Use --late skip."
+    assert reword("`a`, b and `c d`", str.upper) == "A, b and C D"
+    assert reword("`a`, b and `c d`") == "a, b and c d"
+
+
+def test_rows_are_counted_and_the_first_are_shown() -> None:
+    ids, times = list("abcdefg"), [f"2024-01-0{i}" for i in range(1, 8)]
+    rows = Offending({"unique_id": ids, "ds": times}, 40)
+    assert len(rows) == rows.total == 40
+    assert str(rows) == (
+        "(a, 2024-01-01), (b, 2024-01-02), (c, 2024-01-03), (d, 2024-01-04), (e, 2024-01-05) and 35 more"
+    )
+    assert str(Offending({"unique_id": ids[:2], "ds": times[:2]})) == "(a, 2024-01-01), (b, 2024-01-02)"
+    assert str(Offending({"unique_id": ["a"]})) == "a"
+    assert str(Offending({"unique_id": ["a"], "ds": ["1"], "row": [9]})) == "(a, 1) in row 9"
+    assert len(Offending({})) == 0
+    given = {"unique_id": ("a",)}
+    assert Offending(given).columns == {"unique_id": ["a"]}

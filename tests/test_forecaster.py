@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 import os
 import re
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pandas as pd
 import polars
 import pytest
@@ -19,9 +21,9 @@ from safetensors.torch import load_file
 from utilsforecast.evaluation import evaluate
 from utilsforecast.losses import coverage, mae, mqloss, quantile_loss, rmse
 
-from aru import Forecaster, storage
-from aru.backtest import scores
-from aru.engine import Engine, Forecast
+import aru
+from aru import Forecaster
+from aru.data.scores import scores
 from aru.errors import (
     AruError,
     AruWarning,
@@ -37,8 +39,12 @@ from aru.errors import (
     ValueRangeError,
 )
 from aru.models import MODELS
-from aru.predictions import warn_failed
-from aru.state import to_dict
+from aru.runtime import Runtime
+from aru.runtime.engine import Forecast, NetworkEngine
+from aru.runtime.runtime import warn_failed
+from aru.runtime.table import StateTable
+from aru.store import folder as saving
+from tests.making import flat, make
 
 H = 3
 BASE: dict[str, Any] = {
@@ -48,7 +54,7 @@ BASE: dict[str, Any] = {
     "size": (4, 5, 4, 3),
     "max_steps": 5,
     "accelerator": "cpu",
-    "trainer_options": {"enable_progress_bar": False},
+    "trainer": {"enable_progress_bar": False},
 }
 COVARIATES: dict[str, Any] = {"futr_exog_list": ["price"], "hist_exog_list": ["temp"], "stat_exog_list": ["kind"]}
 N = 30
@@ -80,12 +86,12 @@ STATIC = pd.DataFrame({"unique_id": ["a", "b"], "kind": ["x", "y"]})
 
 @pytest.fixture(scope="module")
 def trained() -> Forecaster:
-    return Forecaster(**BASE).fit(TRAIN)
+    return make(**BASE).fit(TRAIN)
 
 
 @pytest.fixture(scope="module")
 def trained_with_covariates() -> Forecaster:
-    return Forecaster(**BASE, **COVARIATES).fit(TRAIN, STATIC)
+    return make(**BASE, **COVARIATES).fit(TRAIN, STATIC)
 
 
 @pytest.fixture
@@ -145,20 +151,20 @@ PROBLEMS: dict[str, tuple[Callable[[], Any], type[InputError], str]] = {
 
 @pytest.mark.parametrize("problem", list(PROBLEMS))
 def test_what_is_wrong_with_a_frame_is_named(problem: str, rich: Forecaster) -> None:
-    make, error, says = PROBLEMS[problem]
+    faulty, error, says = PROBLEMS[problem]
     with pytest.raises(error, match=f"(?s){says}"):
-        Forecaster(**BASE, **COVARIATES).fit(make(), STATIC)
+        make(**BASE, **COVARIATES).fit(faulty(), STATIC)
     with pytest.raises(error, match=f"(?s){says}"):
-        rich.cross_validation(make(), static_df=STATIC)
+        rich.cross_validation(faulty(), static_df=STATIC)
 
 
 @pytest.mark.parametrize("problem", [p for p in PROBLEMS if p not in ("no value at all", "off the grid")])
 def test_what_is_wrong_with_new_rows_is_named(problem: str, rich: Forecaster) -> None:
-    make, error, says = PROBLEMS[problem]
-    before = to_dict(rich._state)
+    faulty, error, says = PROBLEMS[problem]
+    before = flat(rich.table.states)
     with pytest.raises(error, match=f"(?s){says}".replace(" df ", " new_df ").replace("of df", "of new_df")):
-        rich.update(make(), STATIC)
-    assert all(torch.equal(v, before[k]) for k, v in to_dict(rich._state).items())
+        rich.update(faulty(), STATIC)
+    assert all(torch.equal(v, before[k]) for k, v in flat(rich.table.states).items())
 
 
 def test_new_rows_off_the_grid_are_named(plain: Forecaster) -> None:
@@ -169,22 +175,22 @@ def test_new_rows_off_the_grid_are_named(plain: Forecaster) -> None:
 
 def test_time_of_the_wrong_kind_for_an_integer_frequency() -> None:
     with pytest.raises(FrequencyError, match=r"timestamps but freq=1.*'D'"):
-        Forecaster(**{**BASE, "freq": 1}).fit(DF)
+        make(**{**BASE, "freq": 1}).fit(DF)
     with pytest.raises(FrequencyError, match=r"\(a, 1\).*distance between rows is 2|\(a, 2\)"):
-        Forecaster(**{**BASE, "freq": 4}).fit(DF.assign(ds=2 * DF.groupby("unique_id").cumcount()))
+        make(**{**BASE, "freq": 4}).fit(DF.assign(ds=2 * DF.groupby("unique_id").cumcount()))
 
 
 def test_too_little_data() -> None:
     with pytest.raises(TooLittleDataError, match=r"longest series has 3 rows.*h=3 needs at least 4.*shorter horizon"):
-        Forecaster(**BASE).fit(DF.groupby("unique_id").head(3))
+        make(**BASE).fit(DF.groupby("unique_id").head(3))
     with pytest.raises(TooLittleDataError, match=r"has 2 rows to train on besides val_size=28"):
-        Forecaster(**BASE).fit(DF, val_size=28)
-    assert Forecaster(**BASE).fit(DF.groupby("unique_id").head(4)).ids == ["a", "b"]
+        make(**BASE).fit(DF, val_size=28)
+    assert make(**BASE).fit(DF.groupby("unique_id").head(4)).ids == ["a", "b"]
 
 
 def test_a_horizon_too_long() -> None:
     with pytest.raises(TooLittleDataError, match=r"30 rows.*h=30 needs at least 31.*shorter horizon or more history"):
-        Forecaster(**{**BASE, "h": 30}).fit(DF)
+        make(**{**BASE, "h": 30}).fit(DF)
 
 
 def test_too_many_windows(plain: Forecaster) -> None:
@@ -193,7 +199,7 @@ def test_too_many_windows(plain: Forecaster) -> None:
 
 
 def test_an_unknown_model_is_refused_with_the_known_names() -> None:
-    with pytest.raises(ConfigError, match=r"model='oracle' is not known: choose one of .*aru.*baseline"):
+    with pytest.raises(ConfigError, match=r"model='oracle' is not known\. Choose one of .*aru.*baseline"):
         Forecaster(h=3, freq="D", model="oracle")
 
 
@@ -208,15 +214,15 @@ def test_an_unknown_model_is_refused_with_the_known_names() -> None:
     ],
 )
 def test_nothing_works_before_fit(use: Callable[..., Any], tmp_path: Path) -> None:
-    with pytest.raises(NotFittedError, match="call fit first"):
-        use(Forecaster(**BASE), tmp_path / "model")
+    with pytest.raises(NotFittedError, match="Call fit first"):
+        use(make(**BASE), tmp_path / "model")
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
     ("static", "error", "says"),
     [
-        (None, ColumnError, r"stat_exog_list names kind: pass static_df"),
+        (None, ColumnError, r"stat_exog_list names kind\. Pass static_df"),
         (STATIC.drop(columns="kind"), ColumnError, r"static_df has no column 'kind'"),
         (STATIC.head(1), ColumnError, r"no row for the series b\. Add"),
         (pd.concat([STATIC, STATIC]), DuplicateError, r"several rows for the series a, b"),
@@ -224,7 +230,7 @@ def test_nothing_works_before_fit(use: Callable[..., Any], tmp_path: Path) -> No
 )
 def test_static_covariates_must_be_there(static: Any, error: type[InputError], says: str, rich: Forecaster) -> None:
     with pytest.raises(error, match=says):
-        Forecaster(**BASE, **COVARIATES).fit(TRAIN, static)
+        make(**BASE, **COVARIATES).fit(TRAIN, static)
     with pytest.raises(error, match=says.replace("a, b", "a")):
         rich.cross_validation(DF, static_df=static)
     if static is not STATIC:
@@ -234,12 +240,14 @@ def test_static_covariates_must_be_there(static: Any, error: type[InputError], s
 
 
 def futr(f: Forecaster, ids: tuple[str, ...] = ("a", "b")) -> pd.DataFrame:
-    last = NEW["ds"].max() if f._state.last.max() >= NEW["ds"].max().value // 1000 else TRAIN["ds"].max()
+    last = NEW["ds"].max() if f.table.states.last.max() >= NEW["ds"].max().value // 1000 else TRAIN["ds"].max()
     return frame(ids, H, str(last + pd.Timedelta(days=1)))[["unique_id", "ds", "price"]]
 
 
 def test_future_covariates_must_be_there(rich: Forecaster) -> None:
-    with pytest.raises(FutureError, match=r"futr_df with unique_id, ds, price for the next 3 steps"):
+    with pytest.raises(
+        FutureError, match=r"need unique_id, ds, price of the next 3 steps of each series\. Give futr_df"
+    ):
         rich.predict()
     with pytest.raises(FutureError, match=r"no row for 3 of 6 future steps: \(b, 2024-01-22\).*next 3 steps"):
         rich.predict(futr(rich, ("a",)))
@@ -268,7 +276,7 @@ def test_forecasts_of_series_without_a_value_need_their_rows(rich: Forecaster) -
     with pytest.raises(ColumnError, match="no row for the series o"):
         rich.predict_new(new, static.head(1))
     with pytest.raises(NotFittedError):
-        Forecaster(**BASE).predict_new(new)
+        make(**BASE).predict_new(new)
 
 
 def test_columns_keep_their_kind(rich: Forecaster) -> None:
@@ -284,7 +292,7 @@ def test_duplicates_and_static_covariates_of_known_series_change_nothing(rich: F
     twin.update(NEW, STATIC.assign(kind=["y", "x"]))
     again = NEW.groupby("unique_id").tail(4).assign(price=0.0, temp=0.0)
     assert twin.update(again).duplicates == len(again)  # y alone decides
-    states = to_dict(rich._state), to_dict(twin._state)
+    states = flat(rich.table.states), flat(twin.table.states)
     assert all(torch.equal(value, states[1][name]) for name, value in states[0].items())
 
 
@@ -293,20 +301,20 @@ def test_ids_keep_their_kind(rich: Forecaster) -> None:
     ids = {"unique_id": [1, 2]}
     static = STATIC.assign(**ids)
     numbers = DF.assign(unique_id=DF["unique_id"].map({"a": 1, "b": 2}))
-    with pytest.raises(ColumnError, match=r"unique_id of new_df holds integers.*strings.*convert"):
+    with pytest.raises(ColumnError, match=r"unique_id of new_df holds integers.*strings\. Convert"):
         rich.update(numbers, static)
-    with pytest.raises(ColumnError, match=r"unique_id of df holds integers.*strings.*convert"):
+    with pytest.raises(ColumnError, match=r"unique_id of df holds integers.*strings\. Convert"):
         rich.cross_validation(numbers, static_df=static)
-    with pytest.raises(ColumnError, match=r"unique_id of futr_df holds integers.*strings.*convert"):
+    with pytest.raises(ColumnError, match=r"unique_id of futr_df holds integers.*strings\. Convert"):
         rich.predict(numbers)
 
 
 def test_time_keeps_its_kind() -> None:
     """Without a frequency both kinds could be read."""
-    f = Forecaster(**{**BASE, "freq": None}).fit(TRAIN)
+    f = make(**{**BASE, "freq": None}).fit(TRAIN)
     numbers = DF.assign(ds=DF.groupby("unique_id").cumcount())
     for use in (f.update, f.cross_validation, f.predict):
-        with pytest.raises(ColumnError, match=r"ds of \w+ holds integers, but training had timestamps: convert"):
+        with pytest.raises(ColumnError, match=r"ds of \w+ holds integers, but training had timestamps\. Convert"):
             use(numbers)
 
 
@@ -315,7 +323,7 @@ def test_unknown_series_are_named(plain: Forecaster) -> None:
         plain.predict(ids=["a", "nobody", 7])
     assert list(plain.predict(ids=["b"])["unique_id"].unique()) == ["b"]
     assert len(plain.predict(ids=[])) == 0
-    numbers = Forecaster(**BASE).fit(frame((4, 9)))
+    numbers = make(**BASE).fit(frame((4, 9)))
     with pytest.raises(InputError, match=r"not known: 5, 4\."):
         numbers.predict(ids=[9, 5, "4"])
     for ids in ([9], 9, np.array([9]), iter([9])):
@@ -326,7 +334,7 @@ def test_unknown_series_are_named(plain: Forecaster) -> None:
 def test_arguments_are_checked(plain: Forecaster) -> None:
     for value in (-1, 2.0, True, "3"):
         with pytest.raises(ConfigError, match=f"val_size must be a whole number of at least 0, got {value!r}"):
-            Forecaster(**BASE).fit(DF, val_size=value)  # type: ignore[arg-type]
+            make(**BASE).fit(DF, val_size=value)  # type: ignore[arg-type]
     for name in ("n_windows", "step_size"):
         for value in (0, 1.5, True):
             with pytest.raises(ConfigError, match=f"{name} must be a whole number of at least 1, got {value!r}"):
@@ -343,18 +351,18 @@ def test_arguments_are_checked(plain: Forecaster) -> None:
         "aru-lo-80",
         "aru-hi-80",
     ]
-    with pytest.raises(ConfigError, match="late='drop' is not known: choose 'raise', 'skip' or 'correct'"):
+    with pytest.raises(ConfigError, match=r"late='drop' is not known\. Choose 'raise', 'skip' or 'correct'\."):
         plain.update(NEW, late="drop")  # type: ignore[arg-type]
 
 
 def test_fit_returns_itself_and_the_states_have_seen_everything() -> None:
-    f = Forecaster(**BASE)
+    f = make(**BASE)
     assert f.fit(DF, val_size=4) is f
     assert f.ids == ["a", "b"]
     out = f.predict()
     assert list(out.columns) == ["unique_id", "ds", "aru", "aru-median"]
     assert out["ds"].min() == DF["ds"].max() + pd.Timedelta(days=1)
-    assert f._state.count.tolist() == [N, N]
+    assert f.table.states.context.count.tolist() == [N, N]
     assert np.isfinite(f.val_loss)
 
 
@@ -367,7 +375,7 @@ def test_a_training_that_fails_leaves_the_old_one(plain: Forecaster) -> None:
 
 @pytest.mark.parametrize("model", sorted(MODELS))
 def test_columns_have_the_models_name_or_the_alias(model: str) -> None:
-    f = Forecaster(**{**BASE, "model": model, "max_steps": 2})
+    f = make(**{**BASE, "model": model, "max_steps": 2})
     assert list(f.fit(TRAIN).predict(level=[80, 97.5]).columns) == [
         "unique_id",
         "ds",
@@ -378,7 +386,7 @@ def test_columns_have_the_models_name_or_the_alias(model: str) -> None:
         f"{model}-lo-97.5",
         f"{model}-hi-97.5",
     ]
-    named = Forecaster(**{**BASE, "model": model, "max_steps": 2, "alias": "mine"}).fit(TRAIN)
+    named = make(**{**BASE, "model": model, "max_steps": 2, "alias": "mine"}).fit(TRAIN)
     assert list(named.predict(level=[90]).columns)[2:] == ["mine", "mine-median", "mine-lo-90", "mine-hi-90"]
     rolled = named.cross_validation(DF, n_windows=2)
     assert list(rolled.columns) == ["unique_id", "ds", "cutoff", "y", "mine", "mine-median"]
@@ -399,13 +407,15 @@ def test_levels_may_be_an_array_or_one_number(plain: Forecaster) -> None:
 
 
 def test_an_ensemble_averages_its_members() -> None:
-    f = Forecaster(**{**BASE, "ensemble": 3, "freq": 1}).fit(TRAIN.assign(ds=TRAIN.groupby("unique_id").cumcount()))
+    f = make(**{**BASE, "ensemble": 3, "freq": 1}).fit(TRAIN.assign(ds=TRAIN.groupby("unique_id").cumcount()))
     whole = f.predict(level=[80])
     parts = []
-    for i, model in enumerate(f._engine.models):
+    for i, model in enumerate(f.runtime.engine.models):
         one = copy.copy(f)
-        one._engine = Engine(f.settings, f._engine.schema, [model], torch.device("cpu"))
-        one._state = f._state._replace(members=(f._state.members[i],))
+        engine = NetworkEngine(f.settings, f.runtime.engine.schema, [copy.deepcopy(model)], torch.device("cpu"))
+        table = StateTable(f.ids, f.table.states._replace(members=(f.table.states.members[i],)))
+        assert f.trained is not None
+        one.trained = f.trained._replace(runtime=Runtime(engine, f.runtime.freq, f.runtime.style), table=table)
         parts.append(one.predict(level=[80]))
     for column in whole.columns[2:]:
         expected = np.mean([p[column] for p in parts], axis=0)
@@ -442,19 +452,19 @@ def test_a_quantile_that_is_no_number_is_no_finite_forecast() -> None:
 
 def test_cross_validation_warns_inside_the_training_data(plain: Forecaster) -> None:
     """The first forecast that training did not see starts right after it."""
-    before = to_dict(plain._state)
+    before = flat(plain.table.states)
     with pytest.warns(AruWarning, match=r"2 series have cutoffs inside the training data: \(a, 2024-01-20\)"):
         plain.cross_validation(DF[DF["ds"] <= "2024-01-23"], n_windows=1)
     rolled = plain.cross_validation(DF, n_windows=3)  # warnings are errors
     assert rolled["cutoff"].min() == TRAIN["ds"].max()
     # Series that training never saw are never inside it.
     plain.cross_validation(frame(("new", "other")), n_windows=5)
-    assert all(torch.equal(v, before[k]) for k, v in to_dict(plain._state).items())
+    assert all(torch.equal(v, before[k]) for k, v in flat(plain.table.states).items())
     assert plain.ids == ["a", "b"]
 
 
 def test_cutoffs_inside_the_validation_part_are_fair() -> None:
-    f = Forecaster(**BASE).fit(DF, val_size=9)
+    f = make(**BASE).fit(DF, val_size=9)
     f.cross_validation(DF, n_windows=3)
     with pytest.warns(AruWarning, match="inside the training data"):
         f.cross_validation(DF, n_windows=4)
@@ -516,8 +526,8 @@ def test_utilsforecast_scores_our_frames(plain: Forecaster) -> None:
 def test_polars_in_polars_out(dtype: Any) -> None:
     df = polars.from_pandas(DF).with_columns(polars.col("ds").cast(dtype))
     cut = polars.date(2024, 1, 22)
-    f = Forecaster(**BASE).fit(df.filter(polars.col("ds") < cut))
-    twin = Forecaster(**BASE).fit(TRAIN)
+    f = make(**BASE).fit(df.filter(polars.col("ds") < cut))
+    twin = make(**BASE).fit(TRAIN)
     out, expected = f.predict(level=[90]), twin.predict(level=[90])
     assert isinstance(out, polars.DataFrame)
     assert out["ds"].dtype == dtype
@@ -541,7 +551,7 @@ def test_polars_with_integers() -> None:
     df = polars.from_pandas(DF).with_columns(
         unique_id=polars.col("unique_id").replace_strict({"a": 3, "b": 8}), ds=polars.int_range(N).over("unique_id")
     )
-    f = Forecaster(**{**BASE, "freq": 1}).fit(df)
+    f = make(**{**BASE, "freq": 1}).fit(df)
     out = f.predict()
     assert (out["unique_id"].to_list(), out["ds"].to_list()) == ([3] * H + [8] * H, [30, 31, 32] * 2)
     assert f.update(df.tail(2)).late.schema["unique_id"] == polars.Int64
@@ -553,7 +563,7 @@ def test_the_kind_of_frame_follows_the_frame(rich: Forecaster) -> None:
     assert isinstance(out, polars.DataFrame)
     assert isinstance(rich.update(polars.from_pandas(NEW)).late, polars.DataFrame)
     assert isinstance(rich.predict(futr(rich)), pd.DataFrame)
-    seconds = Forecaster(**BASE).fit(TRAIN.assign(ds=TRAIN["ds"].astype("datetime64[s]")))
+    seconds = make(**BASE).fit(TRAIN.assign(ds=TRAIN["ds"].astype("datetime64[s]")))
     assert seconds.predict()["ds"].dtype == "datetime64[s]"
     assert isinstance(seconds.cross_validation(polars.from_pandas(DF), n_windows=2), polars.DataFrame)
 
@@ -568,7 +578,7 @@ def test_pandas_frames_can_be_joined_with_their_input(plain: Forecaster) -> None
 def test_integer_time() -> None:
     steps = DF.assign(ds=10 + 5 * DF.groupby("unique_id").cumcount())
     old, new = steps[steps["ds"] < 110], steps[steps["ds"] >= 110]
-    f = Forecaster(**{**BASE, "freq": 5}).fit(old)
+    f = make(**{**BASE, "freq": 5}).fit(old)
     out = f.predict()
     assert out["ds"].tolist() == [110, 115, 120] * 2
     assert out["ds"].dtype == np.int64
@@ -594,14 +604,16 @@ def test_without_a_frequency_rows_are_consecutive() -> None:
     results = []
     for df, freq in zip(frames, (None, 1), strict=True):
         early = df.groupby("unique_id").head(20)
-        f = Forecaster(**{**BASE, "freq": freq}).fit(early)
+        f = make(**{**BASE, "freq": freq}).fit(early)
         rest = df[~df.index.isin(early.index) | (df.groupby("unique_id").cumcount() >= 20)]
         result = f.update(rest.groupby("unique_id").head(5))
         assert (result.applied, result.gaps_filled) == (10, 0)
         future = df.groupby("unique_id").tail(5)
         future = future[["unique_id", "ds"]]
         if freq is None:
-            with pytest.raises(FutureError, match=r"futr_df with unique_id, ds for the next 3 steps"):
+            with pytest.raises(
+                FutureError, match=r"need unique_id, ds of the next 3 steps of each series\. Give futr_df"
+            ):
                 f.predict()
             with pytest.raises(FutureError, match=r"fewer than h=3 rows after the latest time of 1 series: b \(2\)"):
                 f.predict(pd.concat([future.head(5), future.tail(5).head(2)]))
@@ -619,8 +631,8 @@ def test_without_a_frequency_the_calendar_still_counts() -> None:
     """Shops' open days: Sundays are not there, and days of the week are known from the dates."""
     long = frame(n=80)
     open_days = long[long["ds"].dt.day_of_week != 6]
-    f = Forecaster(**{**BASE, "freq": None}).fit(open_days[open_days["ds"] < "2024-03-11"])
-    assert "day_of_week" in [c.name for c in f._engine.schema.calendar]
+    f = make(**{**BASE, "freq": None}).fit(open_days[open_days["ds"] < "2024-03-11"])
+    assert "day_of_week" in [c.name for c in f.runtime.engine.schema.calendar]
     later = open_days[open_days["ds"] >= "2024-03-11"]
     first = f.predict(later)
     assert first["ds"].tolist() == later.groupby("unique_id").head(H)["ds"].tolist()
@@ -633,24 +645,28 @@ def test_months_and_business_days() -> None:
     for freq in ("MS", "ME", "B", "W-FRI", "QS", "15min"):
         times = pd.date_range("2015-01-01", periods=40, freq=freq)
         df = pd.concat([pd.DataFrame({"unique_id": u, "ds": times, "y": np.arange(40.0) % 7}) for u in "ab"])
-        f = Forecaster(**{**BASE, "freq": freq, "max_steps": 2}).fit(df[df["ds"] < times[30]])
+        f = make(**{**BASE, "freq": freq, "max_steps": 2}).fit(df[df["ds"] < times[30]])
         assert f.predict()["ds"].tolist() == times[30:33].tolist() * 2
         assert f.update(df[df["ds"].isin(times[32:])]).gaps_filled == 4
         assert (f.predict()["ds"].iloc[0] - times[-1]) > pd.Timedelta(0)
 
 
-def test_a_saved_forecaster_is_json_and_safetensors(rich: Forecaster, tmp_path: Path) -> None:
+def test_a_saved_forecaster_is_json_safetensors_and_onnx(rich: Forecaster, tmp_path: Path) -> None:
     rich.save(tmp_path / "deep" / "model")
     files = sorted(p.name for p in (tmp_path / "deep" / "model").iterdir())
-    assert files == ["model.json", "series.json", "states.safetensors", "weights.safetensors"]
+    networks = [f"network-0-{name}.onnx" for name in ("decode", "emit", "encode")]
+    assert files == ["model.json", *networks, "series.json", "states.safetensors", "weights.safetensors"]
     assert [p.name for p in (tmp_path / "deep").iterdir()] == ["model"]
     for path in (tmp_path / "deep" / "model").iterdir():
         if path.suffix == ".json":
             json.loads(path.read_text())
+        elif path.suffix == ".onnx":
+            onnxruntime.InferenceSession(path.read_bytes(), providers=["CPUExecutionProvider"])
         else:
             assert load_file(path)
         assert not re.search(rb"c__builtin__|\x80\x04\x95|torch\.storage", path.read_bytes())
-    assert not re.search(r"pickle|torch\.(save|load)\b", Path(storage.__file__).read_text().replace("No pickle", ""))
+        assert str(Path(aru.__file__).parent).encode() not in path.read_bytes()  # it is nobody's business where we work
+    assert not re.search(r"pickle|torch\.(save|load)\b", Path(saving.__file__).read_text().replace("No pickle", ""))
 
 
 def test_save_over_an_older_save(plain: Forecaster, tmp_path: Path) -> None:
@@ -660,7 +676,7 @@ def test_save_over_an_older_save(plain: Forecaster, tmp_path: Path) -> None:
     plain.update(NEW)
     plain.save(str(empty) + "/")
     loaded = Forecaster.load(empty)
-    assert loaded._state.count.tolist() == [N, N]
+    assert loaded.table.states.context.count.tolist() == [N, N]
     assert loaded.predict()["ds"].min() == pd.Timestamp("2024-01-31")
     assert [p.name for p in tmp_path.iterdir()] == ["model"]
     with pytest.warns(AruWarning, match="inside the training data"):
@@ -670,7 +686,7 @@ def test_save_over_an_older_save(plain: Forecaster, tmp_path: Path) -> None:
 
 def test_other_peoples_files_are_left_alone(plain: Forecaster, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(StorageError, match="holds other files: choose a new or empty folder"):
+    with pytest.raises(StorageError, match=r"holds other files\. Choose a new or empty folder"):
         plain.save(tmp_path)
     with pytest.raises(StorageError, match="other files"):
         plain.save(tmp_path / "notes.txt")
@@ -694,7 +710,7 @@ def test_a_save_that_fails_leaves_the_old_one(
         raise OSError("no space left on device")
 
     with monkeypatch.context() as broken:
-        broken.setattr(storage, "save_file", full)
+        broken.setattr(saving, "save_file", full)
         with pytest.raises(StorageError, match="no space left"):
             plain.save(tmp_path / "model")
     # The new one is complete, but cannot take the old one's place.
@@ -736,7 +752,14 @@ def other_size(folder: Path) -> None:
 
 
 def no_settings(folder: Path) -> None:
-    (folder / "model.json").write_text(json.dumps({"format": 1}))
+    model = json.loads((folder / "model.json").read_text())
+    (folder / "model.json").write_text(json.dumps({"format": model["format"], "files": model["files"]}))
+
+
+def no_files(folder: Path) -> None:
+    model = json.loads((folder / "model.json").read_text())
+    del model["files"]
+    (folder / "model.json").write_text(json.dumps(model))
 
 
 def a_list(folder: Path) -> None:
@@ -761,6 +784,15 @@ def fewer_ids(folder: Path) -> None:
     (folder / "series.json").write_text(json.dumps({**series, "ids": ["a"]}))
 
 
+def seal(folder: Path) -> None:
+    """Checksums of the files as they are: damage must be found without them, too."""
+    model = json.loads((folder / "model.json").read_text())
+    names = [name for name in model["files"] if (folder / name).exists()]
+    sums = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
+    (folder / "model.json").write_text(json.dumps({**model, "files": sums}))
+
+
+@pytest.mark.parametrize("sealed", [False, True])
 @pytest.mark.parametrize(
     "damage",
     [
@@ -769,6 +801,7 @@ def fewer_ids(folder: Path) -> None:
         unknown_setting,
         other_size,
         no_settings,
+        no_files,
         a_list,
         cut_weights,
         garbage_states,
@@ -776,9 +809,13 @@ def fewer_ids(folder: Path) -> None:
         fewer_ids,
     ],
 )
-def test_a_damaged_save_is_refused(damage: Callable[[Path], None], plain: Forecaster, tmp_path: Path) -> None:
+def test_a_damaged_save_is_refused(
+    damage: Callable[[Path], None], sealed: bool, plain: Forecaster, tmp_path: Path
+) -> None:
     plain.save(tmp_path / "model")
     damage(tmp_path / "model")
+    if sealed and damage not in (break_json, a_list, no_files):
+        seal(tmp_path / "model")
     with pytest.raises(StorageError, match=re.escape(str(tmp_path / "model"))):
         Forecaster.load(tmp_path / "model")
 
@@ -790,7 +827,7 @@ def test_what_was_never_saved_cannot_be_loaded(tmp_path: Path) -> None:
 
 
 def test_integer_ids_survive_a_save(tmp_path: Path) -> None:
-    f = Forecaster(**BASE).fit(frame((10, 9)))
+    f = make(**BASE).fit(frame((10, 9)))
     f.save(tmp_path / "model")
     loaded = Forecaster.load(tmp_path / "model")
     assert loaded.ids == [9, 10]
@@ -804,15 +841,15 @@ def test_every_error_is_ours() -> None:
         assert issubclass(error, AruError)
 
 
-@pytest.mark.parametrize("make", [pd.DataFrame, polars.DataFrame], ids=["pandas", "polars"])
-def test_forecasts_beyond_the_times_that_fit_are_refused(make: Any) -> None:
+@pytest.mark.parametrize("kind", [pd.DataFrame, polars.DataFrame], ids=["pandas", "polars"])
+def test_forecasts_beyond_the_times_that_fit_are_refused(kind: Any) -> None:
     """Nanoseconds end in April 2262."""
     years = pd.DataFrame({"unique_id": "a", "ds": pd.date_range("2239-12-31", periods=20, freq="YE"), "y": 1.0})
 
     def last_year(unit: str, h: int) -> int:
-        df = make(years.assign(ds=years["ds"].astype(f"datetime64[{unit}]")))
-        forecast = Forecaster(**{**BASE, "h": h, "freq": "YE"}).fit(df).predict()
-        return int(forecast["ds"].dt.year().max() if make is polars.DataFrame else forecast["ds"].dt.year.max())
+        df = kind(years.assign(ds=years["ds"].astype(f"datetime64[{unit}]")))
+        forecast = make(**{**BASE, "h": h, "freq": "YE"}).fit(df).predict()
+        return int(forecast["ds"].dt.year().max() if kind is polars.DataFrame else forecast["ds"].dt.year.max())
 
     assert last_year("ns", 3) == 2261
     with pytest.raises(
@@ -825,7 +862,7 @@ def test_forecasts_beyond_the_times_that_fit_are_refused(make: Any) -> None:
 def test_forecasts_beyond_the_largest_integer_are_refused() -> None:
     end = 2**63 - 1 - H
     df = pd.DataFrame({"unique_id": "a", "ds": np.arange(end - 20, end), "y": 1.0})
-    f = Forecaster(**{**BASE, "freq": 1}).fit(df)
+    f = make(**{**BASE, "freq": 1}).fit(df)
     assert f.predict()["ds"].max() == end + H - 1
     f.update(pd.DataFrame({"unique_id": ["a"] * 2, "ds": [end, end + 1], "y": 1.0}))
     with pytest.raises(ValueRangeError, match=rf"largest integer .*: \(a, {end + 1}\)\. Fit on smaller integers"):
@@ -844,7 +881,7 @@ def test_a_frequency_far_finer_than_the_rows_is_named(step: str, freq: str, says
     df = pd.DataFrame({"unique_id": "a", "ds": pd.date_range("2010-01-01", periods=20, freq=step), "y": 1.0})
     single = pd.DataFrame({"unique_id": ["b", "c"], "ds": df["ds"][0], "y": 1.0})  # tells nothing
     with pytest.warns(AruWarning, match=says):
-        Forecaster(**{**BASE, "freq": freq}).fit(pd.concat([df, single]))
+        make(**{**BASE, "freq": freq}).fit(pd.concat([df, single]))
 
 
 def test_a_frequency_with_some_rows_missing_is_not_doubted(recwarn: pytest.WarningsRecorder) -> None:
@@ -852,5 +889,5 @@ def test_a_frequency_with_some_rows_missing_is_not_doubted(recwarn: pytest.Warni
     df = pd.concat(
         [pd.DataFrame({"unique_id": i, "ds": ds[::n], "y": 1.0}) for i, n in (("a", 9), ("b", 9), ("c", 50))]
     )
-    Forecaster(**BASE).fit(df)
+    make(**BASE).fit(df)
     assert not [w for w in recwarn if issubclass(w.category, AruWarning)]

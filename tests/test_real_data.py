@@ -11,8 +11,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from aru import Forecaster
-from aru.backtest import scores
+from aru.data.scores import scores
+from tests.making import make
 
 pytestmark = [pytest.mark.slow, pytest.mark.data]
 WINDOWS = 3
@@ -37,13 +37,13 @@ def results(shops: Any) -> pd.DataFrame:
     before = df[df.groupby("unique_id").cumcount(ascending=False) >= WINDOWS * h]
     rows = []
     for model in ("baseline", "aru"):
-        f = Forecaster(
+        f = make(
             **settings,
             model=model,
             max_steps=250,
             batch_size=16,
             accelerator="cpu",
-            trainer_options={"enable_progress_bar": False},
+            trainer={"enable_progress_bar": False},
         ).fit(before, static)
         for adapt in (True, False):
             frame = f.cross_validation(df, WINDOWS, level=[90], adapt=adapt, static_df=static)

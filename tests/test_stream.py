@@ -17,9 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from aru import Forecaster, Stream, archive, storage
-from aru.codec import fields_of
-from aru.engine import Engine
+from aru import Forecaster, Stream
 from aru.errors import (
     ColumnError,
     ConfigError,
@@ -31,19 +29,21 @@ from aru.errors import (
     UnknownSeriesError,
     ValueRangeError,
 )
-from aru.state import leaves
-from aru.store import MemoryStore, SQLiteStore
+from aru.runtime.engine import NetworkEngine
+from aru.runtime.runtime import Runtime
+from aru.store import MemoryStore, SQLiteStore, exchange
+from tests.making import flat, make
 from tests.shops import BASE, COVARIATES, START, STATIC, TRAINED, E, H, both, rows
 
 
 @pytest.fixture(scope="module")
 def trained() -> Forecaster:
-    return Forecaster(**BASE).fit(both(range(TRAINED)))
+    return make(**BASE).fit(both(range(TRAINED)))
 
 
 @pytest.fixture(scope="module")
 def rich() -> Forecaster:
-    return Forecaster(**BASE, **COVARIATES).fit(both(range(TRAINED)), STATIC)
+    return make(**BASE, **COVARIATES).fit(both(range(TRAINED)), STATIC)
 
 
 @pytest.fixture(scope="module")
@@ -54,9 +54,10 @@ def saved(trained: Forecaster, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 
 def record_of(stream: Stream, ids: list[Any]) -> dict[str, torch.Tensor]:
-    with stream._store.reading() as view:
+    with stream.store.reading() as view:
         blobs = view.get(ids)
-    return dict(leaves(stream._codec.decode([b for b in blobs if b is not None], ids)))
+    present = [blob for blob in blobs if blob is not None]
+    return flat(stream.runtime.decode(present, ids, stream.correctable_steps))
 
 
 def assert_same(one: Stream, other: Stream, exact: bool = False) -> None:
@@ -70,7 +71,7 @@ def assert_same(one: Stream, other: Stream, exact: bool = False) -> None:
             assert torch.equal(value, second[name]), name
         else:
             torch.testing.assert_close(value, second[name], rtol=1e-5, atol=1e-7, msg=lambda m, n=name: f"{n}: {m}")
-    if one._engine.settings.futr_exog_list:
+    if one.runtime.engine.settings.futr_exog_list:
         return
     options = {"check_exact": True} if exact else {"rtol": 1e-5}
     pd.testing.assert_frame_equal(one.predict(level=[80]), other.predict(level=[80]), **options)
@@ -101,23 +102,25 @@ def test_covariates_and_new_series(rich: Forecaster, tmp_path: Path) -> None:
     new = both([20, 21], "an")
     assert stream.update(new, STATIC).new_series == forecaster.update(new, STATIC).new_series == ["n"]
     future = both(range(22, 25), "an")[["unique_id", "ds", "promo"]]
-    pd.testing.assert_frame_equal(stream.predict(["n", "a"], future), forecaster.predict(future, ids=["n", "a"]))
-    with pytest.raises(FutureError, match=r"futr_df with unique_id, ds, promo"):
+    pd.testing.assert_frame_equal(stream.predict(future, ids=["n", "a"]), forecaster.predict(future, ids=["n", "a"]))
+    with pytest.raises(
+        FutureError, match=r"need unique_id, ds, promo of the next 3 steps of each series\. Give futr_df"
+    ):
         stream.predict()
-    polars = stream.predict(["a"], pl.from_pandas(future), [90])
+    polars = stream.predict(pl.from_pandas(future), [90], ["a"])
     assert isinstance(polars, pl.DataFrame)
     assert polars.columns == ["unique_id", "ds", "aru", "aru-median", "aru-lo-90", "aru-hi-90"]
     stream.close()
 
 
 def test_integer_ids(tmp_path: Path) -> None:
-    f = Forecaster(**BASE).fit(pd.concat([rows(9, range(12)), rows(10, range(12))]))
+    f = make(**BASE).fit(pd.concat([rows(9, range(12)), rows(10, range(12))]))
     with Stream(f, tmp_path / "state.db") as stream:
         assert stream.update(rows(11, [3])).new_series == [11]
         assert stream.series()["unique_id"].tolist() == [9, 10, 11]
-        assert stream.predict(np.array([11, 9]))["unique_id"].tolist() == [11] * H + [9] * H
+        assert stream.predict(ids=np.array([11, 9]))["unique_id"].tolist() == [11] * H + [9] * H
         with pytest.raises(InputError, match="not known: 10, 12"):
-            stream.predict(["10", 12])
+            stream.predict(ids=["10", 12])
         with pytest.raises(ColumnError, match=r"unique_id of new_df holds strings, but training had integers"):
             stream.update(rows("9", [12]))
         stream.export(tmp_path / "out.parquet")
@@ -127,8 +130,8 @@ def test_integer_ids(tmp_path: Path) -> None:
 
 
 def test_every_model_and_an_ensemble_survive_bytes() -> None:
-    for changed in ({"model": "baseline"}, {"ensemble": 2, "decoder_rnn": True, "lags": [7]}):
-        f = Forecaster(**{**BASE, **changed}).fit(both(range(TRAINED)))
+    for changed in ({"model": "baseline"}, {"model": "baseline-finetuned"}, {"ensemble": 2, "lags": [7]}):
+        f = make(**{**BASE, **changed}).fit(both(range(TRAINED)))
         expected = copy.copy(f)
         stream = Stream(f)
         for day in (20, 21, 22):
@@ -154,14 +157,14 @@ def test_batches_in_any_cut_and_order_give_the_same(trained: Forecaster) -> None
 
 
 def test_a_batch_is_one_network_pass_and_one_write(trained: Forecaster, monkeypatch: pytest.MonkeyPatch) -> None:
-    passes, advance = [], Engine.advance
+    passes, advance = [], NetworkEngine.advance
+    stream = Stream(trained)
 
-    def counted(self: Engine, state: Any, *rest: Any) -> Any:
+    def counted(self: NetworkEngine, state: Any, *rest: Any) -> Any:
         passes.append(len(state.last))
         return advance(self, state, *rest)
 
-    monkeypatch.setattr(Engine, "advance", counted)
-    stream = Stream(trained)
+    monkeypatch.setattr(NetworkEngine, "advance", counted)
     stream.update(pd.concat([rows(f"s{i}", [20]) for i in range(300)]))
     assert passes == [300]
 
@@ -169,26 +172,32 @@ def test_a_batch_is_one_network_pass_and_one_write(trained: Forecaster, monkeypa
 def test_only_touched_series_are_read_and_written(trained: Forecaster) -> None:
     store = MemoryStore()
     stream = Stream(trained, store)
-    before = dict(store._records)
+    records = store._records["series"]
+    before = dict(records)
     asked: list[Any] = []
     load = store.load
-    store.load = lambda keys: asked.append(list(keys)) or load(keys)  # type: ignore[method-assign, func-returns-value]
+
+    def noted(keys: Any, kind: Any) -> Any:
+        asked.append((list(keys), kind))
+        return load(keys, kind)
+
+    store.load = noted  # type: ignore[method-assign]
     stream.update(both([20], "an"))
-    assert asked == [["a", "n"]]
-    assert store._records["b"] is before["b"]
-    assert store._records["a"] != before["a"]
+    assert asked == [(["a", "n"], "series")]
+    assert records["b"] is before["b"]
+    assert records["a"] != before["a"]
 
 
 def test_what_an_update_wrote_is_at_hand_for_what_follows(trained: Forecaster) -> None:
     store = MemoryStore()
     stream, other = Stream(trained, store), Stream(trained, store)
     stream.update(both([20], "ab"))
-    store.load = lambda keys: pytest.fail("read again")  # type: ignore[method-assign]
-    first = stream.predict(["b"])
+    store.load = lambda keys, kind: pytest.fail("read again")  # type: ignore[method-assign]
+    first = stream.predict(ids=["b"])
     stream.update(both([21], "b"))
     del store.load
-    pd.testing.assert_frame_equal(other.predict(["b"]), stream.predict(["b"]), rtol=1e-9)
-    assert first["ds"].min() < stream.predict(["b"])["ds"].min()
+    pd.testing.assert_frame_equal(other.predict(ids=["b"]), stream.predict(ids=["b"]), rtol=1e-9)
+    assert first["ds"].min() < stream.predict(ids=["b"])["ds"].min()
 
 
 def test_nothing_is_at_hand_once_others_have_written(trained: Forecaster, saved: Path, tmp_path: Path) -> None:
@@ -200,9 +209,9 @@ def test_nothing_is_at_hand_once_others_have_written(trained: Forecaster, saved:
             for stream in (one, two):
                 assert_same(stream, alone)
         one.update(both([26], "ab"))
-        archive.forget(two._store, ["a"])
+        exchange.forget(two.store, ["a"])
         with pytest.raises(UnknownSeriesError):
-            one.predict(["a"])
+            one.predict(ids=["a"])
         assert one.update(both([26], "a")).new_series == ["a"]
 
 
@@ -223,7 +232,7 @@ def test_what_happened_to_every_row_is_said(trained: Forecaster) -> None:
     assert result.late["reason"].tolist() == ["arrived too late", "another value was consumed for this time"]
     assert result.late["unique_id"].tolist() == ["a", "b"]
     assert isinstance(stream.update(pl.from_pandas(other), late="skip").late, pl.DataFrame)
-    with pytest.raises(ConfigError, match=r"late='correct' needs a store .* correctable"):
+    with pytest.raises(ConfigError, match=r"late='correct' needs a store .* correctable_steps=1"):
         stream.update(new, late="correct")
 
 
@@ -232,7 +241,7 @@ def test_a_covariate_alone_can_be_corrected(rich: Forecaster) -> None:
     new, future = both(days), both(range(TRAINED + 3, TRAINED + 3 + H)).drop(columns=["y", "temp"])
     other = {"no": "yes", "yes": "no"}
     right = new.assign(promo=[other[p] if d == 1 else p for p, d in zip(new["promo"], [0, 1, 2] * 2, strict=True)])
-    stream, direct = Stream(rich, correctable=3), Stream(rich)
+    stream, direct = Stream(rich, correctable_steps=3), Stream(rich)
     stream.update(new)
     result = stream.update(right, late="correct")
     assert (result.corrected, result.duplicates) == (2, 4)
@@ -293,7 +302,7 @@ def test_a_failure_while_writing_changes_nothing(
 ) -> None:
     stream = Stream(trained, tmp_path / "state.db")
     with monkeypatch.context() as broken:
-        broken.setattr(stream._codec, "encode", lambda record: [b"x"])
+        broken.setattr(Runtime, "encode", lambda self, record: [b"x"])
         with pytest.raises(ValueError, match="zip"):
             stream.update(both([20]))
     assert_same(stream, Stream(trained), exact=True)
@@ -317,80 +326,53 @@ def test_a_store_outlives_the_stream(saved: Path, trained: Forecaster, tmp_path:
 
 def test_a_store_is_never_read_with_another_model(trained: Forecaster, saved: Path, tmp_path: Path) -> None:
     Stream(trained, tmp_path / "state.db").close()
-    other = Forecaster(**BASE, random_seed=1).fit(both(range(TRAINED)))
+    other = make(**BASE, random_seed=1).fit(both(range(TRAINED)))
     with pytest.raises(StorageError, match=r"written by another model .*aru state migrate"):
         Stream(other, tmp_path / "state.db")
     with Stream(Forecaster.load(saved, "auto"), tmp_path / "state.db") as stream:
         assert len(stream.series()) == 2
-    assert trained._require_fit().fingerprint == Forecaster.load(saved)._require_fit().fingerprint
-    assert other._require_fit().fingerprint != trained._require_fit().fingerprint
+    assert trained.runtime.engine.fingerprint == Forecaster.load(saved).runtime.engine.fingerprint
+    assert other.runtime.engine.fingerprint != trained.runtime.engine.fingerprint
 
 
-@pytest.mark.parametrize("correctable", [0, 3])
-def test_records_of_earlier_versions_are_completed(trained: Forecaster, tmp_path: Path, correctable: int) -> None:
-    """They did not keep theta of all observations."""
-    with Stream(trained, tmp_path / "state.db", correctable) as stream:
-        stream.update(both([20, 21], "ab"))
-        expected, about = stream.predict(), stream._about
-    fields = fields_of(about.layout)
-    gone = [field for name, field in fields.items() if name.endswith(".local.now")]
-    assert len(gone) == 1 + bool(correctable)
-    layout = [field for field in about.layout if field[0] not in {field.name for field in gone}]
-    size = about.size - sum(field.end - field.begin for field in gone)
+def test_a_store_of_another_format_is_refused(trained: Forecaster, tmp_path: Path) -> None:
+    with Stream(trained, tmp_path / "state.db") as stream:
+        about = stream.about
     store = SQLiteStore(tmp_path / "state.db")
-    with store.writing() as change:
-        for key in ("a", "b"):
-            (blob,) = change.get([key])
-            assert blob is not None
-            for field in reversed(gone):
-                blob = blob[: field.begin] + blob[field.end :]
-            change.put([key], [blob])
-        change.describe(dataclasses.replace(about, layout=layout, size=size))
-    for _ in range(2):
-        with Stream(trained, tmp_path / "state.db") as stream:
-            pd.testing.assert_frame_equal(stream.predict(), expected)
-    other = dataclasses.replace(about, layout=layout[1:], size=size)
-    with store.writing() as change:
-        change.describe(other)
-    with pytest.raises(StorageError, match="written in another format"):
-        Stream(trained, tmp_path / "state.db")
-
-
-def test_states_that_earlier_versions_saved_are_completed(trained: Forecaster, tmp_path: Path) -> None:
-    trained.save(tmp_path / "model")
-    saved = storage.read(tmp_path / "model")
-    states = {name: value for name, value in saved.states.items() if not name.endswith(".local.now")}
-    assert len(states) == len(saved.states) - 1
-    storage.write(tmp_path / "model", saved._replace(states=states))
-    pd.testing.assert_frame_equal(Forecaster.load(tmp_path / "model").predict(), trained.predict())
+    for other in ({"format": about.format + 1}, {"layout": about.layout[1:]}, {"size": about.size + 1}):
+        with store.writing() as change:
+            change.describe(dataclasses.replace(about, **other))
+        with pytest.raises(StorageError, match=r"state\.db was written in another format .*aru state migrate"):
+            Stream(trained, tmp_path / "state.db")
+    store.close()
 
 
 def test_a_store_keeps_what_it_was_created_with(trained: Forecaster, tmp_path: Path) -> None:
-    Stream(trained, tmp_path / "state.db", correctable=4).close()
+    Stream(trained, tmp_path / "state.db", correctable_steps=4).close()
     with Stream(trained, tmp_path / "state.db") as stream:
-        assert stream.correctable == 4
-    with pytest.raises(StorageError, match=r"has correctable=4, here it is 2: it is fixed"):
-        Stream(trained, tmp_path / "state.db", correctable=2)
+        assert stream.correctable_steps == 4
+    with pytest.raises(StorageError, match=r"has correctable_steps=4, here it is 2: it was fixed"):
+        Stream(trained, tmp_path / "state.db", correctable_steps=2)
 
 
 @pytest.mark.usefixtures("as_users_run_it")
 def test_correctable_is_a_whole_number(trained: Forecaster) -> None:
     for value in ("3", 1.5, -1, True):
-        with pytest.raises(ConfigError, match=f"correctable must be a whole number of at least 0, got {value!r}"):
-            Stream(trained, correctable=value)  # type: ignore[arg-type]
-    assert Stream(trained, correctable=np.int64(3)).correctable == 3
+        with pytest.raises(ConfigError, match=f"correctable_steps must be a whole number of at least 0, got {value!r}"):
+            Stream(trained, correctable_steps=value)  # type: ignore[arg-type]
+    assert Stream(trained, correctable_steps=np.int64(3)).correctable_steps == 3
 
 
 def test_damaged_records_are_named(trained: Forecaster) -> None:
     stream = Stream(trained)
-    with stream._store.writing() as change:
+    with stream.store.writing() as change:
         (good,) = change.get(["a"])
         assert good is not None
         change.put(["b"], [good[:-1]])
     with pytest.raises(StorageError, match=r"states of 1 series cannot be read by this version: b\."):
         stream.predict()
-    assert len(stream.predict("a")) == H
-    with stream._store.writing() as change:
+    assert len(stream.predict(ids="a")) == H
+    with stream.store.writing() as change:
         change.put(["b"], [b"ARU\x63" + good[4:]])
     with pytest.raises(StorageError, match=r"cannot be read by this version: b\."):
         stream.update(both([20]))
@@ -403,7 +385,7 @@ def test_series_can_be_forgotten(trained: Forecaster) -> None:
     assert stream.forget("a") == 1
     assert stream.series()["unique_id"].tolist() == ["b"]
     with pytest.raises(InputError, match="not known: a"):
-        stream.predict(["a", "b"])
+        stream.predict(ids=["a", "b"])
     assert stream.update(both([30], "a")).new_series == ["a"]  # from nothing
 
 
@@ -411,8 +393,8 @@ def test_names_must_be_names(trained: Forecaster) -> None:
     stream = Stream(trained)
     for ids in ([None], [1.5, "a"], [("a",)]):
         with pytest.raises(InputError, match=r"no names of series: .*strings or integers"):
-            stream.predict(ids)
-    assert stream.predict(np.str_("a"))["unique_id"].tolist() == ["a"] * H
+            stream.predict(ids=ids)
+    assert stream.predict(ids=np.str_("a"))["unique_id"].tolist() == ["a"] * H
 
 
 def test_no_series_at_all(trained: Forecaster) -> None:
@@ -424,16 +406,16 @@ def test_no_series_at_all(trained: Forecaster) -> None:
 
 
 def test_an_export_moves_states(trained: Forecaster, tmp_path: Path) -> None:
-    stream = Stream(trained, tmp_path / "state.db", correctable=3)
+    stream = Stream(trained, tmp_path / "state.db", correctable_steps=3)
     stream.update(both([20, 21, 22], "abn"))
     assert stream.export(tmp_path / "states.parquet") == 3
     assert pq.read_table(tmp_path / "states.parquet").column_names == ["unique_id", "record"]
-    other = Stream(trained, correctable=3)
+    other = Stream(trained, correctable_steps=3)
     other.update(rows("o", [50]))
     assert other.import_(tmp_path / "states.parquet") == 3  # over the two that came with the model
     assert other.forget(["o"]) == 1
     assert_same(stream, other, exact=True)
-    with pytest.raises(StorageError, match="has correctable=3, here it is 0"):
+    with pytest.raises(StorageError, match="has correctable_steps=3, here it is 0"):
         Stream(trained).import_(tmp_path / "states.parquet")
     with pytest.raises(StorageError, match="Choose another file"):
         stream.export(tmp_path / "no" / "states.parquet")
@@ -452,9 +434,9 @@ def test_states_can_be_imported_without_their_model(trained: Forecaster, tmp_pat
     stream.export(tmp_path / "states.parquet")
     store = SQLiteStore(tmp_path / "new.db")
     with pytest.raises(StorageError, match="nothing was ever written"):
-        archive.contents(store)
-    assert archive.import_(store, tmp_path / "states.parquet") == 3
-    assert archive.contents(store).ids.tolist() == ["a", "b", "n"]
+        exchange.contents(store)
+    assert exchange.import_(store, tmp_path / "states.parquet") == 3
+    assert exchange.contents(store).ids.tolist() == ["a", "b", "n"]
     assert_same(Stream(trained, store), stream, exact=True)
     store.close()
 
@@ -474,7 +456,7 @@ def test_a_hundred_clients_equal_one(
         for day in (20, 21):
             own, shared = rows(f"own-{number}", [day]), rows(f"shared-{number % 10}", [day])
             stream.update(pd.concat([own, shared]), late="skip")
-        return len(stream.predict([f"own-{number}"]))
+        return len(stream.predict(ids=[f"own-{number}"]))
 
     with ThreadPoolExecutor(100) as pool:
         assert list(pool.map(client, range(100))) == [H] * 100
@@ -491,13 +473,13 @@ def test_a_hundred_clients_equal_one(
 
 @pytest.mark.parametrize("freq", ["D", None])
 def test_a_correction_gives_the_state_of_the_corrected_history(freq: str | None) -> None:
-    f = Forecaster(**{**BASE, "freq": freq}).fit(both(range(TRAINED))).without_series()
+    f = make(**{**BASE, "freq": freq}).fit(both(range(TRAINED))).without_series()
     c = 6
     truth = both(range(30), "ab")
     wrong = truth.copy()
     wrong.loc[wrong["ds"] == START + pd.Timedelta(days=25), "y"] = 999.0  # revised
     wrong.loc[wrong["ds"] == START + pd.Timedelta(days=28), "y"] = np.nan  # late
-    stream, expected = Stream(f, correctable=c), Stream(f, correctable=c)
+    stream, expected = Stream(f, correctable_steps=c), Stream(f, correctable_steps=c)
     for part in (wrong.iloc[:11], wrong.iloc[11:50], wrong.iloc[50:]):
         stream.update(part)
     expected.update(truth.iloc[::-1])
@@ -511,7 +493,7 @@ def test_a_correction_gives_the_state_of_the_corrected_history(freq: str | None)
     # And further corrections work on top of it.
     again = both([27]).assign(y=[3.0, 4.0])
     assert stream.update(again, late="correct").corrected == 2
-    fresh = Stream(f, correctable=c)
+    fresh = Stream(f, correctable_steps=c)
     fresh.update(pd.concat([truth[truth["ds"] != again["ds"].iloc[0]], again, both([30])]))
     assert_forecasts_equal(stream, fresh, freq)
 
@@ -526,8 +508,8 @@ def assert_forecasts_equal(one: Stream, other: Stream, freq: str | None) -> None
 
 
 def test_without_frequency_a_forgotten_row_finds_its_place() -> None:
-    f = Forecaster(**{**BASE, "freq": None}).fit(both(range(TRAINED))).without_series()
-    stream, expected = Stream(f, correctable=4), Stream(f, correctable=4)
+    f = make(**{**BASE, "freq": None}).fit(both(range(TRAINED))).without_series()
+    stream, expected = Stream(f, correctable_steps=4), Stream(f, correctable_steps=4)
     stream.update(both([d for d in range(30) if d != 27]))
     assert stream.update(both([27]), late="correct").corrected == 2
     expected.update(both(range(30)))
@@ -535,14 +517,14 @@ def test_without_frequency_a_forgotten_row_finds_its_place() -> None:
 
 
 def test_what_is_out_of_reach_is_returned(trained: Forecaster) -> None:
-    stream = Stream(trained, correctable=3)
+    stream = Stream(trained, correctable_steps=3)
     stream.update(both([20, 21], "an"))
     # Of a seeded series nothing before the stream, of a new one not the removal of its first value.
     late = pd.concat([rows("a", [19, 20]), rows("b", [19]), rows("n", [18, 20])]).assign(y=[1.0, 2.0, 3.0, 4.0, np.nan])
     result = stream.update(late, late="correct")
     assert result.corrected == 1
     assert result.late["unique_id"].tolist() == ["a", "b", "n", "n"]
-    expected = Stream(trained, correctable=3)
+    expected = Stream(trained, correctable_steps=3)
     expected.update(pd.concat([rows("a", [20]).assign(y=2.0), rows("a", [21]), rows("n", [20, 21])]))
     assert_same(stream, expected)
     # Off the grid there is nothing to correct.
@@ -554,7 +536,7 @@ def test_corrections_across_a_long_gap(trained: Forecaster) -> None:
     """The steps of a gap can be filled in afterwards, as far as the store is correctable."""
     c = 12
     f = trained.without_series()
-    stream, expected = Stream(f, correctable=c), Stream(f, correctable=c)
+    stream, expected = Stream(f, correctable_steps=c), Stream(f, correctable_steps=c)
     stream.update(both(range(10)))
     stream.update(both([200]))
     filled = both(range(200 - c + 1, 200))
@@ -565,7 +547,7 @@ def test_corrections_across_a_long_gap(trained: Forecaster) -> None:
 
 
 def test_a_correctable_stream_takes_in_rows_like_any_other(trained: Forecaster) -> None:
-    plain, correctable = Stream(trained), Stream(trained, correctable=7)
+    plain, correctable = Stream(trained), Stream(trained, correctable_steps=7)
     for days in ([20], [21, 22, 25], [], [60], range(61, 90)):
         if len(days):
             assert plain.update(both(days, "abn")).applied == correctable.update(both(days, "abn")).applied
@@ -574,8 +556,8 @@ def test_a_correctable_stream_takes_in_rows_like_any_other(trained: Forecaster) 
 
 
 def test_the_size_of_a_record_does_not_depend_on_history(trained: Forecaster) -> None:
-    stream = Stream(trained, correctable=2)
-    before = stream._about.size
+    stream = Stream(trained, correctable_steps=2)
+    before = stream.about.size
     stream.update(both(range(20, 500)))
-    with stream._store.reading() as view:
+    with stream.store.reading() as view:
         assert {len(blob) for blob in view.get(["a", "b"]) if blob is not None} == {before}

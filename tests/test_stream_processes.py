@@ -15,8 +15,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from aru import Forecaster, Stream
-from aru.state import leaves
+from aru import Stream
+from tests.making import flat, make
 
 ROOT = Path(__file__).resolve().parents[1]
 START = pd.Timestamp("2024-01-01")
@@ -45,7 +45,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     days = START + pd.to_timedelta(np.arange(30), unit="D")
     df = pd.concat([pd.DataFrame({"unique_id": f"s{i}", "ds": days, "y": i + np.arange(30) % 7.5}) for i in range(4)])
     options = {"enable_progress_bar": False}
-    f = Forecaster(h=4, freq="D", input_size=6, size="small", max_steps=3, trainer_options=options).fit(df)
+    f = make(h=4, freq="D", input_size=6, size="small", max_steps=3, trainer=options).fit(df)
     path = tmp_path_factory.mktemp("model") / "model"
     f.save(path)
     return path
@@ -83,9 +83,9 @@ def assert_equal(one: Stream, other: Stream) -> None:
     ids = one.series()["unique_id"].tolist()
     records = []
     for stream in (one, other):
-        with stream._store.reading() as view:
+        with stream.store.reading() as view:
             blobs = [blob for blob in view.get(ids) if blob is not None]
-        records.append(dict(leaves(stream._codec.decode(blobs, ids))))
+        records.append(flat(stream.runtime.decode(blobs, ids)))
     for name, value in records[0].items():
         if "members" in name or name.endswith("total"):
             np.testing.assert_allclose(value.numpy(), records[1][name].numpy(), rtol=1e-5, atol=1e-7, err_msg=name)

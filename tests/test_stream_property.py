@@ -18,15 +18,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aru import Forecaster, Stream
-from aru.engine import Ragged
+from aru.data.frequency import Frequency
+from aru.data.panel import read_panel
+from aru.data.rows import Ragged
 from aru.errors import LateError, ValueRangeError
-from aru.frequency import Frequency
-from aru.panel import read_panel
-from aru.state import SeriesState, leaves
+from aru.nn.tree import leaves
+from aru.runtime.state import SeriesState
+from tests.making import make
 
 H, E, C = 3, 5, 4
 IDS = ["a", "b", "c"]
-EXACT = ("last", "steps", "count", "y", "observed", "ds", "futr", "futr_cat", "hist", "hist_cat")
+ROWS = ("ds", "y", "observed", "futr", "futr_cat", "hist", "hist_cat")
+EXACT = {"last", "steps", "context.count", *(f"context.rows.{name}" for name in ROWS)}
 Row = tuple[str, int, float]  # series, time, value; NaN is missing
 
 
@@ -36,7 +39,7 @@ def untaught() -> Iterator[Forecaster]:
     t = np.arange(30)
     df = pd.concat([pd.DataFrame({"unique_id": uid, "ds": t, "y": 5.25 + i + np.sin(t)}) for i, uid in enumerate(IDS)])
     options = {"enable_progress_bar": False}
-    f = Forecaster(h=H, freq=1, input_size=E, size=(4, 5, 4, 3), max_steps=3, trainer_options=options).fit(df)
+    f = make(h=H, freq=1, input_size=E, size=(4, 5, 4, 3), max_steps=3, trainer=options).fit(df)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(jaxtyping.config, "jaxtyping_disable", True)
         yield f.without_series()
@@ -87,7 +90,7 @@ def as_frame(rows: list[Row]) -> pd.DataFrame:
 
 def replayed(forecaster: Forecaster, df: pd.DataFrame) -> tuple[list[Any], SeriesState]:
     """States of a history, in one go from nothing."""
-    engine = forecaster._require_fit()
+    engine = forecaster.runtime.engine
     panel = read_panel(df, Frequency(1))
     data = [torch.from_numpy(v) for v in (panel.starts, panel.lengths, panel.skipped)]
     static = engine.schema.encode_static({}, panel.ids)
@@ -99,8 +102,10 @@ def check_states(stream: Stream, expected: Expected, forecaster: Forecaster) -> 
     if not expected.history:
         return
     ids, state = replayed(forecaster, expected.frame())
-    with stream._store.reading() as view:
-        record = stream._codec.decode([b for b in view.get(ids) if b is not None], ids)
+    with stream.store.reading() as view:
+        blobs = [blob for blob in view.get(ids) if blob is not None]
+    record = stream.runtime.decode(blobs, ids, stream.correctable_steps)
+    assert {name for name, _ in leaves(state)} >= EXACT
     for (name, mine), (_, theirs) in zip(leaves(record.now), leaves(state), strict=True):
         if name in EXACT:
             assert torch.equal(mine, theirs), name

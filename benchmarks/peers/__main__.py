@@ -47,7 +47,7 @@ def setup(options: argparse.Namespace) -> bool:
     """Create the environments of the named peers, or of all."""
     unknown = sorted(set(options.peers) - set(PEERS))
     if unknown:
-        raise PeerError(f"There is no peer {', '.join(unknown)}: choose from {', '.join(PEERS)}.")
+        raise PeerError(f"There is no peer {', '.join(unknown)}", f"Choose from {', '.join(PEERS)}.")
     for group in sorted({PEERS[name].group for name in options.peers or PEERS} - {OWN}):
         started = time.perf_counter()
         print(f"{group}: {environments.cache() / group}", flush=True)

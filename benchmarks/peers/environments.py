@@ -47,7 +47,7 @@ def interpreter(group: str) -> Path:
     if group == OWN:
         return Path(sys.executable)
     if not is_ready(group):
-        raise PeerError(f"The environment {group!r} is not under {cache()}: run `python -m benchmarks.peers setup`.")
+        raise PeerError(f"The environment {group!r} is not under {cache()}", "Run python -m benchmarks.peers setup.")
     return _python(group)
 
 
@@ -63,7 +63,7 @@ def setup(group: str, torch: str = TORCH) -> None:
     install = [str(_python(group)), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *packages]
     done = subprocess.run([*install, "-r", str(requirements(group))], check=False)
     if done.returncode:
-        raise PeerError(f"pip could not install {requirements(group).name} with torch {torch}: see its output above.")
+        raise PeerError(f"pip could not install {requirements(group).name} with torch {torch}", "See its output above.")
     stamp.write_text(json.dumps(wanted))
 
 

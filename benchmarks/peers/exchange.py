@@ -62,4 +62,4 @@ def _check(frame: pd.DataFrame, peer: PeerInfo) -> None:
     lost = frame[~np.isfinite(frame[columns]).all(axis=1)]
     if len(lost):
         shown = lost[["unique_id", "ds", "cutoff"]].head(3).to_dict("records")
-        raise PeerError(f"{peer.name} gave no finite forecast for {len(lost)} of {len(frame)} rows, first {shown}.")
+        raise PeerError(f"{peer.name} gave no finite forecast for {len(lost)} of {len(frame)} rows, first {shown}")

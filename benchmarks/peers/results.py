@@ -8,7 +8,7 @@ import datetime
 from pathlib import Path
 from typing import Any
 
-from aru.backtest import scores
+from aru.data.scores import scores
 from benchmarks.peers.exchange import Outcome
 from benchmarks.peers.worker.interface import LEVEL
 

@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from aru.backtest import cutoff_rows
-from aru.columns import read_static
+from aru.data.columns import read_static
+from aru.data.frequency import Frequency, to_index
+from aru.data.learning import learn_schema
+from aru.data.panel import Panel, read_panel
+from aru.data.schema import CategoryColumn, NumberColumn, Schema
 from aru.errors import AruWarning, ConfigError, TooLittleDataError, listing
-from aru.frequency import Frequency, to_index
-from aru.ingest import begin_with_values
-from aru.learning import learn_schema
-from aru.panel import Panel, read_panel
-from aru.schema import CategoryColumn, NumberColumn, Schema
-from aru.settings import Settings
+from aru.runtime.backtest import cutoff_rows
+from aru.runtime.update import begin_with_values
+from aru.settings import Settings, nested
 from benchmarks.peers.worker.interface import Spec
 
 
@@ -102,12 +102,12 @@ def make_task(
 ) -> Task:
     """Windows as in `Forecaster.cross_validation(df, n_windows, step_size)`; everything learned before the first.
 
-    `settings` are those of a Forecaster. `season` is asked for where the frequency has none. A series without a value
-    before its first cutoff is left out, with a warning: few peers could forecast it.
+    `settings` are those of a Forecaster, by name. `season` is asked for where the frequency has none. A series without
+    a value before its first cutoff is left out, with a warning: few peers could forecast it.
     """
-    wanted = Settings(**settings)
+    wanted = Settings(**nested(settings))
     if wanted.hist_exog_list:
-        raise ConfigError("Peers are given known covariates only: hist_exog_list must be empty.")
+        raise ConfigError("Peers are given known covariates only", "Leave `hist_exog_list` empty.")
     freq = Frequency(wanted.freq)
     columns = [*wanted.futr_exog_list]
     panel = read_panel(df, freq, columns)
@@ -157,7 +157,7 @@ def _with_cutoffs(panel: Panel, h: int, n_windows: int, step_size: int) -> tuple
     rows = cutoff_rows(panel, h, n_windows, step_size)
     usable = rows[0] >= 0
     if not usable.any():
-        raise TooLittleDataError(f"No series reaches back over {n_windows} windows: use fewer of them.")
+        raise TooLittleDataError(f"No series reaches back over {n_windows} windows", "Use fewer of them.")
     if not usable.all():
         left = panel.ids[~usable].tolist()
         warnings.warn(AruWarning(f"Series without a value before the first cutoff: {listing(left)}."), stacklevel=3)

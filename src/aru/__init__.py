@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from aru.adapter import Adapter as Adapter
-    from aru.cell import ARUCell as ARUCell
-    from aru.cell import ARUState as ARUState
     from aru.forecaster import Forecaster as Forecaster
-    from aru.linear import AdaptiveLinear as AdaptiveLinear
+    from aru.nn.adaptive_linear import AdaptiveLinear as AdaptiveLinear
+    from aru.nn.cell import ARUCell as ARUCell
+    from aru.nn.cell import ARUState as ARUState
     from aru.settings import PAPER as PAPER
+    from aru.settings import NetworkOptions as NetworkOptions
+    from aru.settings import TrainingOptions as TrainingOptions
     from aru.stream import Stream as Stream
 
 __version__ = "0.1.0"
@@ -19,15 +21,27 @@ __version__ = "0.1.0"
 # Loaded on first use: `aru --help` and error handling need neither torch nor pandas.
 _EXPORTS = {
     "Adapter": "aru.adapter",
-    "ARUCell": "aru.cell",
-    "ARUState": "aru.cell",
-    "AdaptiveLinear": "aru.linear",
+    "ARUCell": "aru.nn.cell",
+    "ARUState": "aru.nn.cell",
+    "AdaptiveLinear": "aru.nn.adaptive_linear",
     "Forecaster": "aru.forecaster",
+    "NetworkOptions": "aru.settings",
     "PAPER": "aru.settings",
     "Stream": "aru.stream",
+    "TrainingOptions": "aru.settings",
 }
 
-__all__ = ["PAPER", "ARUCell", "ARUState", "Adapter", "AdaptiveLinear", "Forecaster", "Stream"]
+__all__ = [
+    "PAPER",
+    "ARUCell",
+    "ARUState",
+    "Adapter",
+    "AdaptiveLinear",
+    "Forecaster",
+    "NetworkOptions",
+    "Stream",
+    "TrainingOptions",
+]
 
 
 def __getattr__(name: str) -> object:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-import hashlib
-import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -14,24 +13,25 @@ import numpy as np
 import pandas as pd
 import torch
 
-from aru import archive, storage
-from aru.adaptation import Adaptation, AdapterState, grow
-from aru.codec import FORMAT, Codec
-from aru.columns import as_frame, read_ids, require_columns, show_rows
-from aru.errors import AruError, ColumnError, ConfigError, InputError, LateError, NotFittedError, StorageError
-from aru.forecasts import Forecasts, ModelColumns, find_models, read_forecasts, with_values
-from aru.frames import FrameStyle
-from aru.frequency import Frequency
-from aru.ingest import UpdateResult, left_out_rows
-from aru.lateness import Remembered, judge_past
-from aru.panel import Known, continuation, guess_frequency, read_observations
-from aru.replay import Rows, replay
-from aru.settings import AdapterSettings, Calibration
-from aru.state import from_dict, put, take, to_dict
-from aru.store import About, MemoryStore, SQLiteStore, Store, Transaction
+from aru.data.columns import Ints, as_frame, name_rows, read_ids, require_columns
+from aru.data.frames import FrameStyle
+from aru.data.frequency import Frequency, to_index
+from aru.data.guess import guess_frequency
+from aru.data.model_columns import ModelColumns, ReadForecasts, find_models, read_forecasts, with_values
+from aru.data.panel import Known, Panel, read_panel
+from aru.data.rows import Ragged
+from aru.errors import AruError, ColumnError, ConfigError, InputError, NotFittedError, StorageError
+from aru.nn.tree import leaves, rebuild
+from aru.runtime import Runtime
+from aru.runtime.correction import AdapterState, CorrectionEngine, arrange, grow
+from aru.runtime.records import Record
+from aru.runtime.update import UpdateResult
+from aru.settings import AdapterSettings, CalibrationName
+from aru.store import About, Store, Transaction, exchange, open_store
+from aru.store.folder import Saved, read_folder, write_folder
 
 
-class Schema(NamedTuple):
+class FrameSchema(NamedTuple):
     """What the first frames settled: how time passes, which models and levels there are, how frames look."""
 
     freq: str | int | None
@@ -48,15 +48,9 @@ class Schema(NamedTuple):
         return FrameStyle(self.backend, self.ds)
 
     @classmethod
-    def of(cls, values: dict[str, Any]) -> Schema:
+    def of(cls, values: dict[str, Any]) -> FrameSchema:
         """From JSON."""
         return cls(**{**values, "models": tuple(values["models"]), "levels": tuple(values["levels"])})
-
-
-class Record(NamedTuple):
-    """What a store holds of a series, named as the records of a stream are."""
-
-    now: AdapterState
 
 
 class Adapter:
@@ -87,18 +81,22 @@ class Adapter:
         freq: str | int | None = "auto",
         season_length: int | None = None,
         models: Sequence[str] | None = None,
-        alphas: Sequence[float] = (0.9999, 0.999, 0.99),
-        ridge: float = 30.0,
+        alphas: Sequence[float] = AdapterSettings.alphas,
+        ridge: float = AdapterSettings.ridge,
         gate: bool = False,
-        calibration: Calibration | None = None,
+        calibration: CalibrationName | None = None,
         store: Store | str | Path | None = None,
     ) -> None:
         self.settings = AdapterSettings(h, freq, season_length, models, alphas, ridge, gate, calibration)
         if freq != "auto":
             Frequency(freq)
-        self._store = store if isinstance(store, Store) else MemoryStore() if store is None else SQLiteStore(store)
-        with self._store.reading() as view:
-            self._schema(view)
+        self.store = open_store(store)
+        self.frame_schema()
+
+    def frame_schema(self) -> FrameSchema | None:
+        """What the frames so far have settled; None before the first one."""
+        with self.store.reading() as view:
+            return self._schema(view)
 
     def update(self, actuals: Any, late: Literal["raise", "skip"] = "raise") -> UpdateResult:
         """Take in observations of known and of new series (`unique_id`, `ds`, `y`): all of them or none.
@@ -107,36 +105,17 @@ class Adapter:
         other rows at or before a series' latest time are late: "raise" rejects the call, "skip" leaves them out.
         """
         if late not in ("raise", "skip"):
-            raise ConfigError(f"late={late!r} is not known: choose 'raise' or 'skip'.")
+            raise ConfigError(f"`late={late!r}` is not known", "Choose 'raise' or 'skip'.")
         frame = as_frame(actuals, "actuals")
-        with self._store.writing() as change:
+        with self.store.writing() as change:
             schema = self._settle(self._schema(change), frame, "actuals")
-            freq, engine = Frequency(schema.freq), _tools(self.settings, schema).engine
-            new = read_observations(frame, freq, [], "actuals")
-            _check_kinds(schema, new.ids, new.datetime, "actuals")
+            runtime = _runtime(self.settings, schema)
+            new = runtime.read(frame, "actuals")
             known, state = self._read(change, schema, new.ids)
-            panel, past = continuation(new, freq, Known(known, state.last.numpy()), engine.rows + engine.h)
-            reasons = judge_past(known, _remembered(state), past)
-            wrong = reasons != "duplicate"
-            left_out = left_out_rows(past, reasons, wrong)
-            if late == "raise" and wrong.any():
-                raise LateError(
-                    f"actuals has {int(wrong.sum())} rows at or before the latest time of their series: "
-                    f"{show_rows(left_out['unique_id'], left_out['ds'], schema.datetime)} ({left_out['reason'][0]}). "
-                    "Nothing was applied. Drop them, or pass late='skip'.",
-                    left_out,
-                )
-            after, _ = replay(engine, _arrange(engine, known, state, panel.ids), Rows.of(panel))
-            self._write(change, schema, panel.ids, after)
-        return UpdateResult(
-            applied=int((~panel.inserted).sum()),
-            duplicates=int((~wrong).sum()),
-            corrected=0,
-            gaps_filled=int(panel.inserted.sum() + panel.skipped.sum()),
-            new_series=list(panel.ids[known.get_indexer(panel.ids) < 0]),
-            left_out=left_out,
-            style=FrameStyle.of(frame, schema.style),
-        )
+            update = runtime.update(new, known, Record(state), None, late, style=FrameStyle.of(frame, schema.style))
+            if update.record is not None:
+                self._write(change, schema, update.ids, update.record.now)
+        return update.result
 
     def adapt(self, forecasts: Any) -> Any:
         """The same frame with its forecasts adapted; they are remembered until their truth arrives.
@@ -146,25 +125,24 @@ class Adapter:
         """
         frame = as_frame(forecasts, "forecasts")
         columns = find_models(frame, self.settings.models)
-        with self._store.writing() as change:
+        with self.store.writing() as change:
             old = self._schema(change)
             schema = self._settle(old, frame, "forecasts", columns)
             if old is not None and (old.models, old.levels) != (schema.models, schema.levels):
                 self._grow(change, old, schema)
             known, state = self._read(change, schema, read_ids(frame, "forecasts").unique())
             latest = Known(known, state.last.numpy())
-            given = read_forecasts(
-                frame, Frequency(schema.freq), self.settings.h, columns, schema.models, schema.levels, latest
-            )
-            _check_kinds(schema, given.ids, given.datetime, "forecasts")
+            runtime = _runtime(self.settings, schema)
+            given = read_forecasts(frame, runtime.freq, self.settings.h, columns, schema.models, schema.levels, latest)
+            _check_kinds(schema, given)
             _require_latest(given, latest)
-            engine = _tools(self.settings, schema).engine
-            ready = _begin(_arrange(engine, known, state, given.ids), torch.from_numpy(given.cutoff))
-            after, adapted = engine.issue(ready, given.issued)
+            engine = runtime.engine
+            ready = arrange(engine, given.ids.get_indexer(known), state, len(given.ids))
+            after, adapted = engine.issue(engine.begin(ready, torch.from_numpy(given.cutoff)), given.issued)
             self._write(change, schema, given.ids, after)
         return with_values(frame, given, adapted)
 
-    def backtest(self, forecasts: Any, actuals: Any = None, keep: bool = False) -> Any:
+    def cross_validation(self, forecasts: Any, actuals: Any = None, keep: bool = False) -> Any:
         """Adapt a whole history of forecasts (with `cutoff`), each with what was known at its cutoff and no more.
 
         The same as `update` and `adapt` step by step from the beginning, in one go. Without `actuals` the truth is the
@@ -176,191 +154,164 @@ class Adapter:
         columns = find_models(frame, self.settings.models)
         truth = _truth(frame) if actuals is None else as_frame(actuals, "actuals")
         schema = self._settle(None, truth, "actuals", columns)
-        engine, freq = _tools(self.settings, schema).engine, Frequency(schema.freq)
+        runtime = _runtime(self.settings, schema)
+        engine, freq = runtime.engine, runtime.freq
         given = read_forecasts(frame, freq, self.settings.h, columns, schema.models, schema.levels)
-        _check_kinds(schema, given.ids, given.datetime, "forecasts")
-        rows = Rows.history(truth, given, freq, engine.rows + engine.h)
-        state, adapted = replay(engine, engine.empty(len(rows.panel.ids)), rows, given.issued)
+        _check_kinds(schema, given)
+        panel, origin = _history(truth, given, freq, engine.max_gap)
+        starts, lengths, skipped = (torch.from_numpy(v) for v in (panel.starts, panel.lengths, panel.skipped))
+        data = Ragged(engine.schema.encode(panel), starts, lengths, skipped)
+        fresh = arrange(engine, np.zeros(0, np.int64), runtime.no_records().now, len(panel.ids))
+        state, adapted = engine.replay(fresh, data, given.issued, origin)
         if keep:
-            with self._store.writing() as change:
+            with self.store.writing() as change:
                 change.delete(change.keys())
-                self._write(change, schema, rows.panel.ids, state)
+                self._write(change, schema, panel.ids, state)
         assert adapted is not None
         return with_values(frame, given, adapted)
 
     def series(self) -> Any:
         """A frame of all series: unique_id, latest ds and number of observations."""
-        with self._store.reading() as view:
-            schema = _require(self._schema(view))
-        found = archive.contents(self._store)
+        schema = _require(self.frame_schema())
+        found = exchange.contents(self.store)
         columns = {"unique_id": found.ids.to_numpy(), "ds": found.last, "observations": found.observations}
         return schema.style.build(columns)
 
     def forget(self, ids: Iterable[Any] | str | int) -> int:
         """Remove series for good, all of them or none, and return their number."""
-        return archive.forget(self._store, ids)
+        return exchange.forget(self.store, ids)
 
     def save(self, path: str | Path) -> None:
         """Write settings and states into a new or empty folder, or over an older save."""
-        with self._store.reading() as view:
+        with self.store.reading() as view:
             schema = _require(self._schema(view))
-            ids, state = self._read(view, schema, _index(view.keys(), schema.integer_ids))
+            ids, state = self._read(view, schema, exchange.index_of(view.keys(), schema.integer_ids))
         model = {"adapter": self.settings.to_json(), "schema": schema._asdict()}
-        storage.write(path, storage.Saved(model, {}, {"ids": ids.tolist()}, to_dict(state)))
+        states = {key: value.contiguous() for key, value in leaves(state)}
+        write_folder(path, Saved(model, {}, {"ids": ids.tolist()}, states))
 
     @classmethod
     def load(cls, path: str | Path, store: Store | str | Path | None = None) -> Adapter:
         """Read what `save` wrote, into memory or into a new store."""
-        saved = storage.read(path)
+        saved = read_folder(path)
         try:
-            adapter, schema = cls(**saved.model["adapter"], store=store), Schema.of(saved.model["schema"])
-            state = from_dict(_tools(adapter.settings, schema).engine.empty(0), saved.states)
-            ids = _index(saved.series["ids"], schema.integer_ids)
+            adapter, schema = cls(**saved.model["adapter"], store=store), FrameSchema.of(saved.model["schema"])
+            like = _runtime(adapter.settings, schema).no_records().now
+            state = rebuild(like, {key: value.clone() for key, value in saved.states.items()})
+            ids = exchange.index_of(saved.series["ids"], schema.integer_ids)
         except AruError:
             raise
         except (KeyError, TypeError, ValueError, IndexError, RuntimeError, AttributeError) as error:
-            raise StorageError(f"{path} is no saved adapter ({error!r}). Give the folder that save wrote.") from error
-        with adapter._store.writing() as change:
+            raise StorageError(f"{path} is no saved adapter ({error!r})", "Give the folder that save wrote.") from error
+        with adapter.store.writing() as change:
             if change.about() is not None:
-                raise StorageError(f"{adapter._store} has states already: load into a new store.")
+                raise StorageError(f"{adapter.store} has states already", "Load into a new store.")
             adapter._write(change, schema, ids, state)
         return adapter
 
     def close(self) -> None:
         """Let go of the store's files; whoever uses the adapter next opens them again."""
-        self._store.close()
+        self.store.close()
 
-    def _schema(self, view: Transaction) -> Schema | None:
+    def _schema(self, view: Transaction) -> FrameSchema | None:
         """What the store's frames settled, None in an empty store; refuse one of a stream or of other settings."""
         about = view.about()
         if about is None:
             return None
         if about.adapter is None:
-            raise StorageError(f"{self._store} holds the states of a stream, not of an adapter: give another file.")
-        schema = Schema.of(about.adapter["schema"])
+            raise StorageError(f"{self.store} holds the states of a stream, not of an adapter", "Give another file.")
+        schema = FrameSchema.of(about.adapter["schema"])
         if about.adapter["settings"] != self.settings.to_json():
             raise StorageError(
-                f"{self._store} was written by an adapter with other settings: {about.adapter['settings']}. "
-                "Use these settings, or a new file."
+                f"{self.store} was written by an adapter with other settings: {about.adapter['settings']}",
+                "Use these settings, or a new file.",
             )
-        archive.check_same(_tools(self.settings, schema).about, about, self._store)
+        self._about(schema).require(about, self.store)
         return schema
 
+    def _about(self, schema: FrameSchema) -> About:
+        """How a store describes the records."""
+        columns = {**schema._asdict(), "models": list(schema.models), "levels": list(schema.levels)}
+        described = {"settings": self.settings.to_json(), "schema": columns}
+        return dataclasses.replace(_runtime(self.settings, schema).describe(), adapter=described)
+
     def _settle(
-        self, old: Schema | None, frame: nw.DataFrame[Any], name: str, columns: ModelColumns | None = None
-    ) -> Schema:
+        self, old: FrameSchema | None, frame: nw.DataFrame[Any], name: str, columns: ModelColumns | None = None
+    ) -> FrameSchema:
         """The schema after this frame: it may be the first one, or the first with some model or level."""
         if old is None:
             require_columns(frame, ["unique_id", "ds"], name)
             freq = guess_frequency(frame, name) if self.settings.freq == "auto" else self.settings.freq
             style = FrameStyle.of(frame)
             integer_ids = frame["unique_id"].dtype.is_integer()
-            old = Schema(freq, (), (), integer_ids, style.ds != "int", style.backend, style.ds)
+            old = FrameSchema(freq, (), (), integer_ids, style.ds != "int", style.backend, style.ds)
         if columns is None:
             return old
         models, levels = (*old.models, *columns.points), (*old.levels, *columns.levels)
         return old._replace(models=tuple(dict.fromkeys(models)), levels=tuple(dict.fromkeys(levels)))
 
-    def _read(self, view: Transaction, schema: Schema, ids: pd.Index[Any]) -> tuple[pd.Index[Any], AdapterState]:
+    def _read(self, view: Transaction, schema: FrameSchema, ids: pd.Index[Any]) -> tuple[pd.Index[Any], AdapterState]:
         """Those of the series that are known, and their states."""
         blobs = view.get(ids.tolist())
         known = ids[[blob is not None for blob in blobs]]
-        return known, _tools(self.settings, schema).codec.decode([b for b in blobs if b is not None], known).now
+        record = _runtime(self.settings, schema).decode([b for b in blobs if b is not None], known)
+        return known, record.now
 
-    def _write(self, change: Transaction, schema: Schema, ids: pd.Index[Any], state: AdapterState) -> None:
-        tools = _tools(self.settings, schema)
-        if change.about() != tools.about:
-            change.describe(tools.about)
-        change.put(ids.tolist(), tools.codec.encode(Record(state)))
+    def _write(self, change: Transaction, schema: FrameSchema, ids: pd.Index[Any], state: AdapterState) -> None:
+        about = self._about(schema)
+        if change.about() != about:
+            change.describe(about)
+        change.put(ids.tolist(), _runtime(self.settings, schema).encode(Record(state)))
 
-    def _grow(self, change: Transaction, old: Schema, schema: Schema) -> None:
+    def _grow(self, change: Transaction, old: FrameSchema, schema: FrameSchema) -> None:
         """Make room for new models or levels in the records of all series."""
-        ids, state = self._read(change, old, _index(change.keys(), old.integer_ids))
-        self._write(change, schema, ids, grow(state, _tools(self.settings, schema).engine.empty(len(ids))))
-
-
-class _Tools(NamedTuple):
-    engine: Adaptation
-    codec: Codec[Record]
-    about: About
+        ids, state = self._read(change, old, exchange.index_of(change.keys(), old.integer_ids))
+        runtime = _runtime(self.settings, schema)
+        room = arrange(runtime.engine, np.zeros(0, np.int64), runtime.no_records().now, len(ids))
+        self._write(change, schema, ids, grow(state, room))
 
 
 @functools.lru_cache(maxsize=16)
-def _tools(settings: AdapterSettings, schema: Schema) -> _Tools:
-    """What settings and schema make: equations, format of records, and how a store describes them."""
-    s, seasons = settings, Frequency(schema.freq).seasons()
-    engine = Adaptation(
-        h=s.h,
-        season=s.season_length or (seasons[0] if seasons else None),
-        alphas=tuple(s.alphas),
-        ridge=s.ridge,
-        models=len(schema.models),
-        levels=schema.levels,
-        gated=s.gate,
-        calibrated=s.calibration is not None,
-    )
-    codec = Codec(Record(engine.empty(0)))
-    description = json.dumps({"settings": s.to_json(), "schema": schema._asdict()}, sort_keys=True)
-    about = About(
-        format=FORMAT,
-        fingerprint=hashlib.sha256(json.dumps(s.to_json(), sort_keys=True).encode()).hexdigest()[:32],
-        correctable=0,
-        size=codec.size,
-        layout=codec.layout,
-        integer_ids=schema.integer_ids,
-        datetime=schema.datetime,
-        adapter=json.loads(description),
-    )
-    return _Tools(engine, codec, about)
+def _runtime(settings: AdapterSettings, schema: FrameSchema) -> Runtime[CorrectionEngine]:
+    """What settings and schema make."""
+    freq = Frequency(schema.freq)
+    season = settings.season_length or next(iter(freq.seasons()), None)
+    kinds = (schema.integer_ids, schema.datetime)
+    engine = CorrectionEngine(settings, season, len(schema.models), schema.levels, kinds)
+    return Runtime(engine, freq, schema.style)
 
 
-def _arrange(engine: Adaptation, known: pd.Index[Any], state: AdapterState, names: pd.Index[Any]) -> AdapterState:
-    """States in the order of `names`; empty ones where a series is not known."""
-    at = names.get_indexer(known)
-    some = torch.from_numpy(np.flatnonzero(at >= 0))
-    return put(engine.empty(len(names)), torch.from_numpy(at[at >= 0]), take(state, some))
-
-
-def _begin(state: AdapterState, cutoff: torch.Tensor) -> AdapterState:
-    """A series without observations begins at the cutoff of its first forecasts."""
-    new = state.steps < 0
-    ds = torch.where(new[:, None], torch.cat([state.ds[:, 1:], cutoff[:, None]], 1), state.ds)
-    return state._replace(last=torch.where(new, cutoff, state.last), steps=torch.where(new, 0, state.steps), ds=ds)
-
-
-def _remembered(state: AdapterState) -> Remembered:
-    """Past rows that a state still holds."""
-    valid = torch.arange(state.ds.shape[1] - 1, -1, -1) <= state.steps[:, None]
-    return Remembered(*(v.numpy() for v in (state.ds, state.y, ~state.y.isnan(), valid)))
-
-
-def _require_latest(given: Forecasts, known: Known) -> None:
+def _require_latest(given: ReadForecasts, known: Known) -> None:
     """Forecasts are adapted at the latest observation of their series, once for each series."""
     twice = np.flatnonzero(np.diff(given.series) == 0)
     if len(twice):
-        rows = show_rows(given.ids[given.series[twice]], given.cutoff[twice + 1], given.datetime)
+        rows = name_rows(given.ids[given.series[twice]], given.cutoff[twice + 1], given.datetime)
         raise InputError(
-            f"forecasts has several cutoffs for {rows}. Adapt them one after the other, each when its cutoff is the "
-            "latest observation, or use backtest."
+            f"`forecasts` has several cutoffs for {rows}",
+            "Adapt them one after the other, each when its cutoff is the latest observation, or use cross_validation.",
+            rows=rows,
         )
     at = known.ids.get_indexer(given.ids)
     other = (at >= 0) & (np.append(known.last, 0)[at] != given.cutoff)
     if other.any():
+        rows = name_rows(given.ids[other], given.cutoff[other], given.datetime)
         raise InputError(
-            f"{int(other.sum())} cutoffs of forecasts are not the latest observation of their series: "
-            f"{show_rows(given.ids[other], given.cutoff[other], given.datetime)}. Give update all rows up to the "
-            "cutoff, and adapt before it is given later ones."
+            f"{len(rows)} cutoffs of `forecasts` are not the latest observation of their series: {rows}",
+            "Give update all rows up to the cutoff, and adapt before it is given later ones.",
+            rows=rows,
         )
 
 
-def _check_kinds(schema: Schema, ids: pd.Index[Any], datetime: bool, name: str) -> None:
+def _check_kinds(schema: FrameSchema, given: ReadForecasts) -> None:
     for what, ours, theirs, kinds in (
-        ("unique_id", schema.integer_ids, ids.dtype == np.int64, ("strings", "integers")),
-        ("ds", schema.datetime, datetime, ("integers", "timestamps")),
+        ("unique_id", schema.integer_ids, given.ids.dtype == np.int64, ("strings", "integers")),
+        ("ds", schema.datetime, given.datetime, ("integers", "timestamps")),
     ):
         if ours != theirs:
             raise ColumnError(
-                f"{what} of {name} holds {kinds[theirs]}, but the adapter knows {kinds[ours]}: convert the column."
+                f"{what} of `forecasts` holds {kinds[theirs]}, but the adapter knows {kinds[ours]}",
+                "Convert the column.",
+                columns=[what],
             )
 
 
@@ -370,12 +321,31 @@ def _truth(frame: nw.DataFrame[Any]) -> nw.DataFrame[Any]:
     return frame.select("unique_id", "ds", "y").unique(["unique_id", "ds"], keep="first", maintain_order=True)
 
 
-def _index(keys: Sequence[Any], integer: bool) -> pd.Index[Any]:
-    index: pd.Index[Any] = pd.Index(keys, dtype=np.int64 if integer else object)
-    return index
+def _history(truth: nw.DataFrame[Any], given: ReadForecasts, freq: Frequency, max_gap: int) -> tuple[Panel, Ints]:
+    """Observations, and which forecasts were issued at each; a cutoff without an observation is a missing value."""
+    actual = read_panel(truth, freq, max_gap=max_gap, name="actuals")
+    if (actual.ids.dtype == np.int64) != (given.ids.dtype == np.int64) or actual.datetime != given.datetime:
+        raise ColumnError("unique_id and ds of `actuals` and `forecasts` are of different kinds", "Convert them.")
+    real = ~actual.inserted
+    columns = {
+        "unique_id": np.concatenate([actual.ids[actual.series[real]], given.ids[given.series]]),
+        "ds": np.concatenate([actual.ds[real], given.cutoff]),
+        "y": np.concatenate([actual.y[real], np.full(len(given.cutoff), np.nan)]),
+    }
+    both = pd.DataFrame(columns).drop_duplicates(["unique_id", "ds"])
+    if actual.datetime:
+        both["ds"] = to_index(both.ds.to_numpy())
+    panel = read_panel(both, freq, max_gap=max_gap, name="actuals and cutoffs")
+    origin = np.full(len(panel.ds), -1)
+    keys = pd.MultiIndex.from_arrays([panel.series, panel.ds])
+    wanted = pd.MultiIndex.from_arrays([panel.ids.get_indexer(given.ids)[given.series], given.cutoff])
+    origin[keys.get_indexer(wanted)] = np.arange(len(wanted))
+    return panel, origin
 
 
-def _require(schema: Schema | None) -> Schema:
+def _require(schema: FrameSchema | None) -> FrameSchema:
     if schema is None:
-        raise NotFittedError("The adapter has seen nothing yet: call update, adapt or backtest with keep=True first.")
+        raise NotFittedError(
+            "The adapter has seen nothing yet", "Call update, adapt or cross_validation with keep=True first."
+        )
     return schema

@@ -17,19 +17,67 @@
 
     AruWarning (UserWarning)           something was contained and is reported
 
-A message says what is wrong, shows the first offending rows and ends with what to do about it.
+An error has a problem, a remedy, and the columns and rows that it is about. In problem and remedy, backticks mark the
+library's own names of tables and arguments: `new_df`, `late='skip'`. The command line and the service put their own
+names in their place; a Python user reads them without the backticks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-SHOWN = 5
+SHOWN = 5  # rows or names in a message
+_NAME = re.compile("`([^`]*)`")
+
+
+def reword(text: str, name: Callable[[str], str] = str) -> str:
+    """The text with every name between backticks replaced by what `name` makes of it."""
+    return _NAME.sub(lambda found: name(found[1]), text)
+
+
+class Offending:
+    """The rows that an error is about: the first few of them by column, and how many there are."""
+
+    def __init__(self, columns: Mapping[str, Sequence[Any]], total: int | None = None) -> None:
+        self.columns = {name: list(values) for name, values in columns.items()}
+        given = len(next(iter(self.columns.values()), []))
+        self.total = given if total is None else total
+
+    def __len__(self) -> int:
+        return self.total
+
+    def __str__(self) -> str:
+        keys = list(zip(*(self.columns[name] for name in ("unique_id", "ds") if name in self.columns), strict=True))
+        head = [f"({', '.join(map(str, key))})" if len(key) > 1 else str(key[0]) for key in keys[:SHOWN]]
+        if "row" in self.columns:
+            head = [f"{key} in row {row}" for key, row in zip(head, self.columns["row"], strict=False)]
+        return ", ".join(head) + (f" and {self.total - SHOWN} more" if self.total > SHOWN else "")
 
 
 class AruError(Exception):
-    """Base of all errors that aru raises on purpose."""
+    """Base of all errors that aru raises on purpose.
+
+    Args:
+        problem: What is wrong, a sentence without its full stop.
+        remedy: What to do about it, whole sentences.
+        columns: The columns that it is about.
+        rows: The rows that it is about.
+    """
+
+    def __init__(
+        self, problem: str, remedy: str = "", *, columns: Sequence[str] = (), rows: Offending | None = None
+    ) -> None:
+        super().__init__(problem, remedy)
+        self.problem, self.remedy, self.columns, self.rows = problem, remedy, tuple(columns), rows
+
+    def __str__(self) -> str:
+        return self.worded()
+
+    def worded(self, name: Callable[[str], str] = str) -> str:
+        """Problem and remedy in one text, with another name for every table and argument."""
+        return reword(f"{self.problem}. {self.remedy}".strip(), name)
 
 
 class InputError(AruError, ValueError):
@@ -57,11 +105,7 @@ class FutureError(InputError):
 
 
 class LateError(InputError):
-    """Rows lie at or before what a series has already consumed; `rows` are their columns, with the reason."""
-
-    def __init__(self, message: str, rows: Mapping[str, Any] | None = None) -> None:
-        super().__init__(message)
-        self.rows = rows or {}
+    """Rows lie at or before what a series has already seen; `rows` has the reason of each."""
 
 
 class UnknownSeriesError(InputError):
@@ -81,7 +125,7 @@ class NotFittedError(AruError, RuntimeError):
 
 
 class StorageError(AruError, RuntimeError):
-    """A saved model cannot be read or written."""
+    """A saved model or a store cannot be read or written."""
 
 
 class NumericalError(AruError, ArithmeticError):
@@ -89,7 +133,14 @@ class NumericalError(AruError, ArithmeticError):
 
 
 class AruWarning(UserWarning):
-    """Something went wrong, was contained, and is reported here."""
+    """Something went wrong, was contained, and is reported here. Its text is marked up as those of errors are."""
+
+    def __str__(self) -> str:
+        return self.worded()
+
+    def worded(self, name: Callable[[str], str] = str) -> str:
+        """The text with another name for every table and argument."""
+        return reword(str(self.args[0]), name)
 
 
 def listing(items: Sequence[object], shown: int = SHOWN) -> str:

@@ -2,128 +2,70 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import functools
 import math
-import numbers
 import sys
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
-import torch
 
-from aru import records, storage
-from aru.backtest import cutoff_rows, rolling
-from aru.columns import Floats, Ints, read_static, show_rows
-from aru.engine import Engine, choose_device
+from aru.checked import check_whole
+from aru.data.columns import Floats, Ints, name_rows, show_times
+from aru.data.frames import FrameStyle
+from aru.data.frequency import Frequency, Times
+from aru.data.panel import Panel, read_panel
+from aru.data.schema import Schema, choose_lags, context_length
 from aru.errors import (
     AruError,
     AruWarning,
-    ConfigError,
     NotFittedError,
     StorageError,
     TooLittleDataError,
-    UnknownSeriesError,
     listing,
 )
-from aru.frames import FrameStyle, forecast_columns, quantiles_of
-from aru.frequency import Frequency
-from aru.ingest import (
-    Update,
-    UpdateResult,
-    begin_with_values,
-    check_kinds,
-    compute_update,
-    first_rows,
-    read_futr,
-    read_update,
-)
 from aru.models import build, resolve
-from aru.panel import Panel, read_panel
-from aru.predictions import future_style, predict_next, predict_rows, warn_failed
-from aru.records import Record
-from aru.schema import Schema, choose_lags, context_length
+from aru.nn.device import choose_device
+from aru.nn.tree import concat, leaves, rebuild
+from aru.runtime import Runtime
+from aru.runtime.backtest import cutoff_rows
+from aru.runtime.engine import NetworkEngine
+from aru.runtime.records import Record
+from aru.runtime.table import StateTable
+from aru.runtime.update import UpdateResult, begin_with_values
 from aru.settings import (
-    Calibration,
-    CellInput,
+    AcceleratorName,
+    CalibrationName,
     DistributionName,
-    Integration,
-    Loss,
-    Scaler,
-    Schedule,
+    NetworkOptions,
     Settings,
     SupportName,
-    Transform,
+    TrainingOptions,
+    TransformName,
 )
-from aru.state import concat, from_dict, put, take, to_dict
-from aru.support import check_values
+from aru.store.exchange import index_of
+from aru.store.folder import Saved, read_folder, write_folder
 
 SPARSE = 0.1  # share of steps that have a row, below which the frequency is probably wrong
+
+
+class Trained(NamedTuple):
+    """What a training leaves behind."""
+
+    runtime: Runtime[NetworkEngine]
+    table: StateTable  # the states of all series
+    ids: pd.Index[Any]  # the series that were trained on
+    until: Times  # the latest time of each of them
 
 
 class Forecaster:
     """One global model for many series that adapts to each of them as observations arrive.
 
-    Args:
-        h: Forecast horizon in steps.
-        freq: Pandas offset alias, or an integer for integer `ds`; None: rows are consecutive whatever their dates.
-        input_size: Rows of context that a forecast reads; None: the horizon, or one season where that is longer.
-        model: "aru", "baseline" (the same network without adaptation), or another method that `aru models` lists.
-        futr_exog_list: Columns known in advance. Numbers are rescaled; category, string and bool columns are embedded.
-        hist_exog_list: Columns known only up to the present.
-        stat_exog_list: Columns of `static_df`.
-        lags: Past values of y as inputs, none shorter than h; "auto": the first whole seasons by frequency (none
-            without a natural season of at most 1,000 rows); None: none.
-        season: Rows of a season: each lead reads the latest known value of its own phase, too, however long h is.
-        encoder: "lstm", "gru", "sru" (statistical recurrent unit) or "fru" (Fourier recurrent unit).
-        encoder_layers: Layers of the encoder.
-        decoder_rnn: Put an RNN over the leads into the decoder.
-        size: "small", "medium", "large", "xlarge", or (RNN units, width, width, ARU dimension).
-        alphas: Aging factors of the local statistics.
-        ridge: Ridge of the local fit, or its start.
-        learn_ridge: Learn the ridge, one per aging factor.
-        learn_alphas: Learn the aging factors.
-        integration: How local predictions join the network: "residual", "skip", "paper" or "direct".
-        cell_input: What the local fit regresses on: the decoder's output "h", a network of x alone "x", or x "raw".
-        local_variance: Let the local variance inform the forecast's spread.
-        stop_gradient: Treat local parameters as constants in training.
-        stride: Steps between the origins whose summaries enter the statistics; None: h.
-        scaler: Scale of a series: the "mean" of all its values so far (the paper's), the "level" of its context, or
-            "auto": between them, as training shows that they foretell.
-        transform: None, "log1p" or "asinh" of the scaled target.
-        robust: Weigh observations in the statistics by how plausible the global forecast finds them.
-        distribution: "auto", "student-t", "gaussian" or "negative-binomial".
-        support: Values that y can have: "real", "nonnegative" (forecasts are cut off at 0), "count" (and quantiles are
-            rounded); "auto": as it was in training. Values outside of what was asked for are refused.
-        series_id: Embed the series' identity.
-        ensemble: Number of seeds whose forecasts are averaged.
-        finetune_steps: Gradient steps on a series' own output layer at each of its observations (baseline only).
-        gate: Mix the adapted forecast with that of an empty local state, per series and block of leads, so that
-            adaptation is never much worse than doing without; it learns at every h-th row.
-        calibration: "online" moves the ends of intervals per series and lead so that their coverage stays nominal.
-        dropout: Dropout in the decoder and between layers of the encoder.
-        loss: "nll", or "mse" for the mean (the spread then learns beside it).
-        global_loss: Weight of the second loss on the global head, where there is one.
-        max_steps: Training steps; each is a batch of series with all their windows.
-        learning_rate: Peak (one-cycle) or constant learning rate of Adam.
-        schedule: "one-cycle" or "constant".
-        weight_average: Decay of the moving average of weights; 0 uses the last weights.
-        snapshots: Average the forecasts of this many epochs with the best validation loss.
-        search: Candidate values of settings to choose from by validation loss.
-        batch_size: Series per training step.
-        max_windows: Windows of a series per training step; longer series are cropped at random.
-        births: Share of series that each training step lets begin at a random later time, as if newly opened.
-        size_weight: A series counts in the loss as its mean |y| to this power: at 0 all alike, above it large series
-            more, as they do in scores that are pooled over series, like ND.
-        random_seed: Seed; on a CPU a training repeats bit for bit.
-        accelerator: "auto" (CUDA if present, else CPU), "cpu" or "gpu".
-        trainer_options: Further options of Lightning's Trainer (devices, num_nodes, strategy, callbacks, ...).
-        alias: Name of the forecast columns instead of the model's.
+    The arguments are the fields of `aru.settings.Settings`, where each of them is documented.
     """
 
     def __init__(
@@ -136,61 +78,68 @@ class Forecaster:
         hist_exog_list: Sequence[str] | None = None,
         stat_exog_list: Sequence[str] | None = None,
         lags: Sequence[int] | Literal["auto"] | None = "auto",
-        season: int | None = None,
-        encoder: str = "lstm",
-        encoder_layers: int = 1,
-        decoder_rnn: bool = False,
+        season_length: int | None = None,
         size: str | Sequence[int] = "medium",
-        alphas: Sequence[float] = (1.0, 0.99, 0.95),
-        ridge: float = 1.0,
-        learn_ridge: bool = True,
-        learn_alphas: bool = False,
-        integration: Integration = "residual",
-        cell_input: CellInput = "h",
-        local_variance: bool = True,
-        stop_gradient: bool = False,
-        stride: int | None = None,
-        scaler: Scaler = "auto",
-        transform: Transform | None = None,
-        robust: bool = True,
+        transform: TransformName | None = None,
         distribution: DistributionName = "auto",
         support: SupportName = "auto",
-        series_id: bool = False,
         ensemble: int = 1,
-        finetune_steps: int = 0,
         gate: bool = False,
-        calibration: Calibration | None = None,
-        dropout: float = 0.0,
-        loss: Loss = "nll",
-        global_loss: float = 0.3,
+        calibration: CalibrationName | None = None,
         max_steps: int = 1000,
         learning_rate: float = 1e-2,
-        schedule: Schedule = "one-cycle",
-        weight_average: float = 0.99,
-        snapshots: int = 0,
-        search: Mapping[str, Sequence[Any]] | None = None,
         batch_size: int = 64,
-        max_windows: int = 256,
-        births: float = 0.25,
-        size_weight: float = 0.0,
         random_seed: int = 0,
-        accelerator: str = "auto",
-        trainer_options: Mapping[str, Any] | None = None,
+        accelerator: AcceleratorName = "auto",
         alias: str | None = None,
+        network: NetworkOptions = Settings.network,
+        training: TrainingOptions = Settings.training,
     ) -> None:
-        given = {k: v for k, v in locals().items() if k != "self"}
+        given = {name: value for name, value in locals().items() if name != "self"}
         for name in ("futr_exog_list", "hist_exog_list", "stat_exog_list"):
             given[name] = given[name] or ()
         self.settings = resolve(Settings(**given))  # refuse what the model cannot do now, not after reading the data
-        self._freq = Frequency(freq)
-        self._engine: Engine | None = None
+        self.freq = Frequency(freq)
         self.val_loss = math.nan  # of the last training; NaN without validation
+        self.trained: Trained | None = None
+
+    def __repr__(self) -> str:
+        settings, told = self.settings, {"model": repr(self.settings.model), "h": self.settings.h}
+        told["freq"] = repr(settings.freq)
+        if self.trained is None:
+            return f"Forecaster({', '.join(f'{k}={v}' for k, v in told.items())}, not trained)"
+        schema = self.runtime.engine.schema
+        told |= {"input_size": schema.input_size, "lags": list(schema.lags), "distribution": repr(schema.distribution)}
+        (until,) = show_times(self.trained.until.max(keepdims=True), schema.datetime)
+        facts = f"{len(self.table):,} series, trained until {until}"
+        return f"Forecaster({', '.join(f'{k}={v}' for k, v in told.items())}, {facts})"
+
+    def __copy__(self) -> Forecaster:
+        twin = Forecaster.__new__(Forecaster)
+        twin.__dict__.update(self.__dict__)
+        if self.trained is not None:
+            twin.trained = self.trained._replace(table=self.table.copy())
+        return twin
+
+    @property
+    def runtime(self) -> Runtime[NetworkEngine]:
+        """What updates and forecasts are made with; for a forecaster that was trained or loaded."""
+        return self._require_training().runtime
+
+    @property
+    def table(self) -> StateTable:
+        """The states of all series known so far."""
+        return self._require_training().table
 
     @property
     def ids(self) -> list[Any]:
         """The series known so far."""
-        self._require_fit()
-        return list(self._ids)
+        return list(self.table.ids)
+
+    def _require_training(self) -> Trained:
+        if self.trained is None:
+            raise NotFittedError("This forecaster has not been trained", "Call fit first, or Forecaster.load.")
+        return self.trained
 
     def fit(
         self, df: Any, static_df: Any = None, val_size: int = 0, checkpoint_dir: str | Path | None = None
@@ -202,29 +151,28 @@ class Forecaster:
         `checkpoint_dir` training saves its progress there and resumes from it, for the same settings and data.
         Other data begin anew, with a warning; other settings are refused.
         """
-        from aru.history import History, ParquetParts
-        from aru.training import Checkpoints, train
+        from aru.training.history import History, ParquetParts
+        from aru.training.run import Checkpoints, train
 
         settings = self.settings
-        check_whole("val_size", val_size, 0)
-        needed = ["unique_id", "ds", "y", *self._columns]
+        val_size = check_whole("val_size", val_size, 0)
+        needed = ["unique_id", "ds", "y", *settings.futr_exog_list, *settings.hist_exog_list]
         frames = ParquetParts(df, needed) if isinstance(df, (str, Path)) else [df]
         # How many rows there are to learn lags from is not known yet: these are all that can be chosen.
-        lags = choose_lags(settings, self._freq, rows=sys.maxsize)
-        seen = context_length(settings, self._freq) + max(lags, default=0)
+        lags = choose_lags(settings, self.freq, rows=sys.maxsize)
+        seen = context_length(settings, self.freq) + max(lags, default=0)
         history = History(frames, functools.partial(self._read, seen=seen), static_df, settings, val_size)
-        schema = history.learn(self._freq, identify=checkpoint_dir is not None)
+        schema = history.learn(self.freq, identify=checkpoint_dir is not None)
         self._check_enough(max(int(lengths.max()) for lengths in history.part_lengths), val_size)
-        _warn_fine(self._freq, history.presence, history.likely)
+        _warn_fine(self.freq, history.presence, history.likely)
         kept = None if checkpoint_dir is None else Checkpoints(Path(checkpoint_dir), history.fingerprint)
         run = train(history, settings, schema, kept)
-        engine = Engine(run.settings, schema, run.models, choose_device(settings.accelerator))
+        engine = NetworkEngine(run.settings, schema, run.models, choose_device(settings.accelerator))
         states = [engine.advance(engine.empty(part.static), part.rows) for part in history.parts()]
         # Only now: a training that broke off leaves what was there before.
         self.settings, self.val_loss = run.settings, run.val_loss
-        self._engine, self._style, self._ids = engine, FrameStyle.of(frames[0]), history.ids
-        self._state = concat(states) if len(states) > 1 else states[0]
-        self._trained_ids, self._trained_until = history.ids, history.until
+        runtime = Runtime(engine, self.freq, FrameStyle.of(frames[0]))
+        self.trained = Trained(runtime, StateTable(history.ids, concat(states)), history.ids, history.until)
         return self
 
     def predict(
@@ -237,23 +185,17 @@ class Forecaster:
 
         `futr_df` holds the known-future covariates of these steps; without a frequency also their timestamps.
         """
-        engine = self._require_fit()
-        futr = read_futr(engine, self._freq, futr_df)
-        index = self._index(ids)
-        state = records.select(Record(self._state), index).now
-        columns = predict_next(engine, self._freq, self._ids[index], state, futr, level)
-        return future_style(self._style, futr_df).build(columns, self.settings.h)
+        names, state = self.table.find(ids)
+        columns = self.runtime.predict(names, state, self.runtime.read_futr(futr_df), level)
+        return self.runtime.build(columns, futr_df)
 
     def predict_new(self, futr_df: Any, static_df: Any = None, level: Sequence[float] | None = None) -> Any:
         """Forecast the first h steps of series that have no value yet, from static and known covariates alone.
 
         `futr_df` names the series and holds their first h rows.
         """
-        engine = self._require_fit()
-        names, ds, rows = first_rows(engine, self._freq, self._ids, futr_df)
-        static = engine.schema.encode_static(read_static(static_df, names, self.settings.stat_exog_list), names)
-        columns = predict_rows(engine, names, engine.empty(static), ds, rows, level)
-        return future_style(self._style, futr_df).build(columns, self.settings.h)
+        columns = self.runtime.predict_new(self.table.ids, futr_df, static_df, level)
+        return self.runtime.build(columns, futr_df)
 
     def update(self, new_df: Any, static_df: Any = None, late: Literal["raise", "skip"] = "raise") -> UpdateResult:
         """Take in new observations of known and of new series, rows in any order: all of them or none.
@@ -261,22 +203,23 @@ class Forecaster:
         Rows a series has already consumed are counted as duplicates and ignored. A row at or before a series' latest
         time with another or an unknown value is late: `late="raise"` rejects the call, "skip" applies the rest.
         """
-        engine = self._require_fit()
-        new = read_update(engine, self._freq, new_df)
-        style = FrameStyle.of(new_df, self._style)
-        at = self._ids.get_indexer(new.ids)
-        at = at[at >= 0]
-        known = records.select(Record(self._state), at)
-        update = compute_update(engine, self._freq, style, new, self._ids[at], known, static_df, late)
-        self._apply(update)
+        runtime, table = self.runtime, self.table
+        new = runtime.read(new_df)
+        places = table.places(new.ids)
+        known = places >= 0
+        record = Record(table.take(places[known]))
+        style = FrameStyle.of(new_df, runtime.style)
+        update = runtime.update(new, new.ids[known], record, static_df, late, style=style)
+        if update.record is not None:
+            table.put(update.ids, update.record.now)
         return update.result
 
     def without_series(self) -> Forecaster:
         """The same model, knowing no series: `update` then builds states from nothing but what it is given."""
-        engine = self._require_fit()
-        forecaster = copy.copy(self)
-        forecaster._ids, forecaster._state = self._ids[:0], engine.empty(engine.schema.no_static())
-        return forecaster
+        trained, engine = self._require_training(), self.runtime.engine
+        twin = self.__copy__()
+        twin.trained = trained._replace(table=StateTable([], engine.empty(engine.schema.no_static())))
+        return twin
 
     def cross_validation(
         self,
@@ -293,57 +236,64 @@ class Forecaster:
         while its context moves on. Cutoffs count back from each series' own end; a series has those that come after its
         first value, and one that lacks some is named in a warning.
         """
-        engine = self._require_fit()
-        step_size = self.settings.h if step_size is None else step_size
-        check_whole("n_windows", n_windows, 1)
-        check_whole("step_size", step_size, 1)
+        runtime, h = self.runtime, self.settings.h
+        n_windows = check_whole("n_windows", n_windows, 1)
+        step_size = h if step_size is None else check_whole("step_size", step_size, 1)
         # Steps are left out of long gaps only where no cutoff can fall.
-        panel = self._read(df, engine.schema.history, self.settings.h + step_size * n_windows, settled=True)
-        check_kinds(panel, engine.schema, "df")
-        check_values(panel, self.settings, engine.schema.distribution)
-        static = engine.schema.encode_static(read_static(static_df, panel.ids, self.settings.stat_exog_list), panel.ids)
-        cutoffs = cutoff_rows(panel, self.settings.h, n_windows, step_size)
+        panel = runtime.read_history(df, in_sight=h + step_size * n_windows)
+        cutoffs = cutoff_rows(panel, h, n_windows, step_size)
+        folds = runtime.rolling(panel, cutoffs, level, adapt, static_df)
         _warn_short(panel, cutoffs)
         self._warn_cutoffs(panel, cutoffs)
-        frames = []
-        for fold in rolling(engine, panel, static, cutoffs, quantiles_of(level), adapt):
-            warn_failed(fold.forecast, panel.ids[fold.series])
-            h = self.settings.h
-            frames.append(
-                {
-                    "unique_id": np.repeat(panel.ids[fold.series].to_numpy(), h),
-                    "ds": panel.ds[fold.future].ravel(),
-                    "cutoff": np.repeat(panel.ds[fold.cutoff], h),
-                    "y": panel.y[fold.future].ravel(),
-                    **forecast_columns(fold.forecast, self.settings.name, level),
-                }
-            )
+        frames = [
+            {
+                "unique_id": np.repeat(panel.ids[fold.series].to_numpy(), h),
+                "ds": panel.ds[fold.future].ravel(),
+                "cutoff": np.repeat(panel.ds[fold.cutoff], h),
+                "y": panel.y[fold.future].ravel(),
+                **runtime.forecast_columns(fold.forecast, level),
+            }
+            for fold in folds
+        ]
         columns = {k: np.concatenate([f[k] for f in frames]) for k in frames[0]}
         order = np.lexsort((columns["ds"], columns["cutoff"], pd.factorize(columns["unique_id"], sort=True)[0]))
-        return FrameStyle.of(df, self._style).build({k: v[order] for k, v in columns.items()})
+        return FrameStyle.of(df, runtime.style).build({k: v[order] for k, v in columns.items()})
 
     def save(self, path: str | Path) -> None:
         """Write model and states into a new or empty folder, or over an older save."""
-        engine = self._require_fit()
+        trained, engine = self._require_training(), self.runtime.engine
         parts = [(f"{i}.{k}", v) for i, m in enumerate(engine.models) for k, v in m.state_dict().items()]
-        weights = {k: v.cpu().contiguous() for k, v in parts}
         model = {
             "settings": self.settings.to_json(),
             "schema": engine.schema.to_json(),
-            "frame": self._style.to_json(),
-        }
-        series = {
-            "ids": self._ids.tolist(),
-            "trained_ids": self._trained_ids.tolist(),
-            "trained_until": self._trained_until.tolist(),
+            "frame": self.runtime.style.to_json(),
             "members": len(engine.models),
         }
-        storage.write(path, storage.Saved(model, weights, series, to_dict(self._state)))
+        series = {
+            "ids": self.table.ids,
+            "trained_ids": trained.ids.tolist(),
+            "trained_until": trained.until.tolist(),
+        }
+        networks = {f"{i}-{name}": g for i, graphs in enumerate(engine.networks) for name, g in graphs.items()}
+        weights, states = (  # copies: a state and the origin that it follows may share tensors, which cannot be written
+            {k: v.detach().cpu().contiguous().clone() for k, v in tensors}
+            for tensors in (parts, leaves(self.table.states))
+        )
+        write_folder(path, Saved(model, weights, series, states, networks))
+
+    def export_onnx(self, folder: str | Path) -> list[Path]:
+        """Write the networks of this model for ONNX Runtime, and their inputs for every known series.
+
+        docs/onnx.md runs them without torch. Returns the files.
+        """
+        from aru.runtime.exporting import write_networks
+
+        return write_networks(self.runtime, Path(folder), *self.table.find(None))
 
     @classmethod
-    def load(cls, path: str | Path, accelerator: str = "auto") -> Forecaster:
+    def load(cls, path: str | Path, accelerator: AcceleratorName = "auto") -> Forecaster:
         """Read what `save` wrote."""
-        saved = storage.read(path)
+        saved = read_folder(path)
         try:
             return cls._restore(saved, accelerator)
         except AruError:
@@ -351,112 +301,80 @@ class Forecaster:
         except (KeyError, TypeError, ValueError, IndexError, RuntimeError, AttributeError) as error:
             reason = f"{type(error).__name__}: {error}"
             raise StorageError(
-                f"{path} does not fit together ({reason}). Read it with the version of aru that wrote it."
+                f"{path} does not fit together ({reason})", "Read it with the version of aru that wrote it."
             ) from error
 
     @classmethod
-    def _restore(cls, saved: storage.Saved, accelerator: str) -> Forecaster:
-        forecaster = cls.__new__(cls)
-        settings = dataclasses.replace(Settings(**saved.model["settings"]), accelerator=accelerator)
+    def _restore(cls, saved: Saved, accelerator: AcceleratorName) -> Forecaster:
+        settings = dataclasses.replace(Settings.from_json(saved.model["settings"]), accelerator=accelerator)
         schema = Schema.from_json(saved.model["schema"])
-        models = []
-        for i in range(saved.series["members"]):
+        models, networks = [], []
+        for i in range(saved.model["members"]):
             model = build(settings, schema)
-            prefix = f"{i}."
-            model.load_state_dict({k[len(prefix) :]: v for k, v in saved.weights.items() if k.startswith(prefix)})
+            model.load_state_dict(_below(saved.weights, f"{i}."))
             models.append(model)
-        forecaster.settings, forecaster.val_loss = settings, math.nan
-        forecaster._freq = Frequency(settings.freq)
-        forecaster._engine = Engine(settings, schema, models, choose_device(accelerator))
-        forecaster._style = FrameStyle(**saved.model["frame"])
-        id_type = np.int64 if schema.integer_ids else object
-        forecaster._ids = pd.Index(saved.series["ids"], dtype=id_type)
-        forecaster._trained_ids = pd.Index(saved.series["trained_ids"], dtype=id_type)
-        forecaster._trained_until = np.array(saved.series["trained_until"], dtype=np.int64)
-        states = forecaster._engine.complete(saved.states)
-        forecaster._state = from_dict(forecaster._engine.empty(schema.no_static()), states)
-        if len(forecaster._ids) != len(forecaster._state.last):
-            raise ValueError(f"{len(forecaster._ids)} series but {len(forecaster._state.last)} states")
+            networks.append(_below(saved.networks, f"{i}-"))
+        engine = NetworkEngine(settings, schema, models, choose_device(accelerator), networks)
+        forecaster = cls.__new__(cls)
+        forecaster.settings, forecaster.val_loss, forecaster.freq = settings, math.nan, Frequency(settings.freq)
+        # Copied, because tensors in a file lie anywhere: results are equal to the bit only for aligned memory.
+        flat = {key: value.clone() for key, value in saved.states.items()}
+        states = rebuild(engine.empty(schema.no_static()), flat)
+        if len(saved.series["ids"]) != len(states.last):
+            raise ValueError(f"{len(saved.series['ids'])} series but {len(states.last)} states")
+        forecaster.trained = Trained(
+            runtime=Runtime(engine, forecaster.freq, FrameStyle(**saved.model["frame"])),
+            table=StateTable(saved.series["ids"], states),
+            ids=index_of(saved.series["trained_ids"], schema.integer_ids),
+            until=np.array(saved.series["trained_until"], dtype=np.int64),
+        )
         return forecaster
 
-    @property
-    def _columns(self) -> list[str]:
-        return [*self.settings.futr_exog_list, *self.settings.hist_exog_list]
-
-    def _read(self, df: Any, seen: int, in_sight: int = 0, settled: bool = False) -> Panel:
-        """Rows of a frame. Of a gap, as many steps are kept as a forecast can see, and the last `in_sight` besides."""
-        max_gap = seen + self.settings.longest_window + in_sight
-        panel = read_panel(df, self._freq, self._columns, max_gap=max_gap, settled=settled)
+    def _read(self, df: Any, seen: int) -> Panel:
+        """Rows of a frame to train on. Of a gap, as many steps are kept as a forecast can see."""
+        settings = self.settings
+        columns = [*settings.futr_exog_list, *settings.hist_exog_list]
+        panel = read_panel(df, self.freq, columns, max_gap=seen + settings.longest_window)
         return begin_with_values(panel, np.ones(len(panel.ids), bool), "df")
-
-    def _require_fit(self) -> Engine:
-        if self._engine is None:
-            raise NotFittedError("This forecaster has not been trained: call fit first, or Forecaster.load.")
-        return self._engine
-
-    def _index(self, ids: Iterable[Any] | str | int | None) -> Ints:
-        if ids is None:
-            return np.arange(len(self._ids))
-        wanted = [ids] if isinstance(ids, (str, int, np.integer)) else list(ids)
-        index = self._ids.get_indexer(pd.Index(wanted, dtype=object))
-        unknown = [i for i, at in zip(wanted, index, strict=True) if at < 0]
-        if unknown:
-            raise UnknownSeriesError(
-                f"These series are not known: {listing(unknown)}. Give their observations to update first."
-            )
-        return index
-
-    @torch.no_grad()
-    def _apply(self, update: Update) -> None:
-        """Replace the states of known series and append those of new ones. Nothing here can fail half-way."""
-        if update.record is None:
-            return
-        state, known = update.record.now, len(update.ids) - len(update.new_ids)
-        old = update.ids[:known]
-        if old.equals(self._ids):  # every series, in order
-            self._state, self._ids = state, update.ids
-            return
-        here = torch.arange(len(state.last), device=state.last.device)
-        index = torch.from_numpy(self._ids.get_indexer(old)).to(here.device)
-        merged = put(self._state, index, take(state, here[:known]))
-        if len(update.new_ids):
-            merged = concat([merged, take(state, here[known:])])
-        ids = self._ids.append(update.new_ids) if len(update.new_ids) else self._ids
-        self._state, self._ids = merged, ids
 
     def _check_enough(self, longest: int, val_size: int) -> None:
         longest, h = longest - val_size, self.settings.h
         if longest < h + 1:
             raise TooLittleDataError(
-                f"The longest series has {longest} rows to train on"
-                + (f" besides val_size={val_size}" if val_size else "")
-                + f", but h={h} needs at least {h + 1}. Use a shorter horizon or more history."
+                f"The longest series has {max(longest, 0)} rows to train on"
+                + (f" besides `val_size={val_size}`" if val_size else "")
+                + f", but `h={h}` needs at least {h + 1}",
+                "Use a shorter horizon or more history.",
             )
 
     def _warn_cutoffs(self, panel: Panel, cutoffs: Ints) -> None:
         """Scores inside the training data flatter the model."""
-        at = self._trained_ids.get_indexer(panel.ids)
-        until = np.where(at >= 0, self._trained_until[at], np.iinfo(np.int64).min)
+        trained = self._require_training()
+        at = trained.ids.get_indexer(panel.ids)
+        until = np.where(at >= 0, trained.until[at], np.iinfo(np.int64).min)
         first = np.where(cutoffs >= 0, panel.ds[cutoffs], np.iinfo(np.int64).max).min(0)
         inside = np.flatnonzero(first < until)
         if len(inside):
             warnings.warn(
                 f"{len(inside)} series have cutoffs inside the training data: "
-                f"{show_rows(panel.ids[inside], first[inside], panel.datetime)}. These scores flatter the model; "
+                f"{name_rows(panel.ids[inside], first[inside], panel.datetime)}. These scores flatter the model; "
                 "evaluate on later rows.",
                 AruWarning,
                 stacklevel=3,
             )
 
 
+Forecaster.__doc__ = Settings.__doc__  # written once
+
+
 def _warn_fine(freq: Frequency, presence: Floats, likely: str | int | None) -> None:
     """A grid of hardly anything but missing values is rarely what was meant."""
     share = float(np.median(presence)) if len(presence) else 1.0
     if share < SPARSE:
-        advice = "Choose a coarser freq" if likely in (None, freq.freq) else f"Series look like freq={likely!r}"
+        advice = "Choose a coarser freq" if likely in (None, freq.freq) else f"Series look like `freq={likely!r}`"
         warnings.warn(
-            f"Only {100 * share:.2g} % of the steps of freq={freq.freq!r} have a row in the typical series; the others "
-            f"are missing values. {advice}; or use freq=None if rows are consecutive.",
+            f"Only {100 * share:.2g} % of the steps of `freq={freq.freq!r}` have a row in the typical series; the rest "
+            f"are missing values. {advice}; or use `freq=None` if rows are consecutive.",
             AruWarning,
             stacklevel=3,
         )
@@ -477,7 +395,6 @@ def _warn_short(panel: Panel, cutoffs: Ints) -> None:
         )
 
 
-def check_whole(name: str, value: object, least: int) -> None:
-    """Refuse what is no whole number, or below the least one that is allowed."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or int(value) < least:
-        raise ConfigError(f"{name} must be a whole number of at least {least}, got {value!r}.")
+def _below(values: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    """What begins with a prefix, without it."""
+    return {name.removeprefix(prefix): value for name, value in values.items() if name.startswith(prefix)}

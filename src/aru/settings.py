@@ -1,25 +1,31 @@
-"""What a user can set: one frozen dataclass, validated once, before any data is seen."""
+"""What a user can set: frozen dataclasses, validated once, before any data is seen.
+
+`Settings` holds the arguments of `Forecaster`. What few people change lives in two classes of its own, `NetworkOptions`
+and `TrainingOptions`. Each name, type, default and sentence of documentation is written here and nowhere else: the
+command line, saved models and the reference are made from them (`documentation`, `fields_by_name`).
+"""
 
 from __future__ import annotations
 
 import dataclasses
-import math
-import numbers
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal
 
-from aru.errors import ConfigError
+from aru.checked import CheckedFields, check_alphas, check_freq, check_inside, check_least
+from aru.errors import ConfigError, listing
 
-Integration = Literal["paper", "skip", "residual", "direct"]
-CellInput = Literal["h", "x", "raw"]
-Scaler = Literal["mean", "level", "auto"]
-Transform = Literal["log1p", "asinh"]
-DistributionName = Literal["auto", "gaussian", "student-t", "negative-binomial"]
+EncoderName = Literal["lstm", "gru", "sru", "fru"]
+Integration = Literal["residual", "skip", "paper", "direct"]
+Scaler = Literal["auto", "mean", "level"]
+TransformName = Literal["log1p", "asinh"]
+DistributionName = Literal["auto", "student-t", "gaussian", "negative-binomial"]
 SupportName = Literal["auto", "real", "nonnegative", "count"]
 Schedule = Literal["one-cycle", "constant"]
-Loss = Literal["nll", "mse"]
-Calibration = Literal["online"]
+CalibrationName = Literal["online"]
+AcceleratorName = Literal["auto", "cpu", "gpu", "cuda"]
+
+SEARCHED = ("alphas", "dropout", "integration", "learning_rate", "ridge", "size")  # what `search` can vary
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,35 +46,138 @@ SIZES: Mapping[str, Size] = MappingProxyType(
     }
 )
 
-# The paper's training: Forecaster(h=16, freq="D", **PAPER). The ridge and the set of aging factors are searched on
-# validation loss; the forecast is the average over the five epochs that validated best.
-PAPER: Mapping[str, Any] = MappingProxyType(
-    {
-        "lags": None,
-        "integration": "paper",
-        "scaler": "mean",
-        "distribution": "gaussian",
-        "robust": False,
-        "learn_ridge": False,
-        "learning_rate": 1e-4,
-        "schedule": "constant",
-        "batch_size": 64,
-        "births": 0.0,
-        "weight_average": 0.0,
-        "snapshots": 5,
-        "search": MappingProxyType(
-            {
-                "ridge": (0.01, 0.1, 1.0),
-                "alphas": ((1.0,), (1.0, 0.99), (1.0, 0.95, 0.9)),
-            }
-        ),
-    }
-)
+
+@dataclasses.dataclass(frozen=True)
+class NetworkOptions(CheckedFields):
+    """How the recurrent network and its cell are built.
+
+    Args:
+        encoder: The RNN that reads the context: "lstm", "gru", "sru" (statistical recurrent unit) or "fru" (Fourier
+            recurrent unit).
+        encoder_layers: Layers of the encoder.
+        alphas: Aging factors of the local statistics: what is left of an observation's weight after one step. 1
+            forgets nothing.
+        ridge: Ridge penalty of the local fit, or where it starts if it is learned.
+        learn_ridge: Learn the ridge penalty, one per aging factor.
+        learn_alphas: Learn the aging factors.
+        integration: How the local fit's prediction joins the network's forecast: "residual" (it corrects the global
+            forecast), "skip" (it enters by a skip connection), "paper" (as in the paper) or "direct" (it is the
+            forecast).
+        stride: Steps between the origins whose features enter the statistics. None: the horizon.
+        scaler: What values are divided by: the "mean" of the whole series so far (as in the paper), the "level" of the
+            context, or "auto", a mix of the two that training chooses.
+        robust: Give observations that the global forecast finds implausible less weight in the statistics.
+        series_id: Give each series an embedding of its own.
+        dropout: Dropout rate in the decoder and between layers of the encoder.
+    """
+
+    encoder: EncoderName = "lstm"
+    encoder_layers: int = 1
+    alphas: Sequence[float] = (1.0, 0.99, 0.95)
+    ridge: float = 1.0
+    learn_ridge: bool = True
+    learn_alphas: bool = False
+    integration: Integration = "residual"
+    stride: int | None = None
+    scaler: Scaler = "auto"
+    robust: bool = True
+    series_id: bool = False
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work."""
+        super().__post_init__()
+        check_least("encoder_layers", self.encoder_layers, 1)
+        check_least("stride", self.stride, 1)
+        check_alphas(self.alphas)
+        if not self.ridge > 0:
+            raise ConfigError(f"`ridge` must be positive, got {self.ridge}")
+        check_inside("dropout", self.dropout, 0, 1, open_end=True)
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
-    """All settings of a forecaster. `Forecaster` documents each of them for users."""
+class TrainingOptions(CheckedFields):
+    """How a training runs.
+
+    Args:
+        schedule: Learning rate over the steps: "one-cycle" (up, then down to zero) or "constant".
+        weight_average: Decay of the moving average of the weights, which is what forecasts use. 0: the last weights.
+        snapshots: Average the forecasts of this many epochs, those with the lowest validation loss. 0: the last epoch.
+        search: Candidate values of settings, by name. The ones with the lowest validation loss are chosen.
+        cold_starts: Share of the series in a batch that are cut to begin at a random later time, as if they were new.
+            The network then learns to forecast from few values.
+        size_weight: Weight of a series in the loss: its mean |y| to this power. 0: all series count alike. Above 0
+            large series count more, as they do in scores that are pooled over series, such as ND.
+        trainer: Further options of Lightning's Trainer (devices, num_nodes, strategy, callbacks, ...).
+    """
+
+    schedule: Schedule = "one-cycle"
+    weight_average: float = 0.99
+    snapshots: int = 0
+    search: Mapping[str, Sequence[Any]] | None = None
+    cold_starts: float = 0.25
+    size_weight: float = 0.0
+    trainer: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work."""
+        super().__post_init__()
+        check_inside("weight_average", self.weight_average, 0, 1, open_end=True)
+        check_least("snapshots", self.snapshots, 0)
+        check_inside("cold_starts", self.cold_starts, 0, 1)
+        check_inside("size_weight", self.size_weight, 0, 2)
+        if self.search is not None:
+            unknown = sorted(set(self.search) - set(SEARCHED))
+            candidates: list[Any] = list(self.search.values())
+            lists = all(isinstance(v, Sequence) and not isinstance(v, str) and len(v) for v in candidates)
+            if unknown or not lists:
+                what = f"cannot choose {unknown[0]!r}" if unknown else "has a setting without candidates"
+                raise ConfigError(
+                    f"`search` {what}",
+                    f"Give a list of candidate values for one or more of {', '.join(SEARCHED)}.",
+                )
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings(CheckedFields):
+    """One global model for many series that adapts to each of them as observations arrive.
+
+    Args:
+        h: Forecast horizon in steps.
+        freq: Step between observations: a pandas offset alias such as "D", "h", "W-FRI" or "MS", or an integer for
+            integer `ds`. None: rows are consecutive whatever their dates.
+        input_size: Rows of context that a forecast reads. None: the horizon, or one season where that is longer.
+        model: Forecasting method: "aru", "baseline" (the same network without adaptation), or another one that `aru
+            models` lists.
+        futr_exog_list: Exogenous columns known in advance. Numbers are rescaled; category, string and bool columns are
+            embedded.
+        hist_exog_list: Exogenous columns known up to the present.
+        stat_exog_list: Static exogenous columns, those of `static_df`.
+        lags: Past values of y as inputs, none shorter than h. "auto": the first whole seasons by frequency (none
+            without a natural season of at most 1,000 rows). None: no lags.
+        season_length: Rows of a season. Each step ahead then also reads the latest known value of its own phase,
+            however long h is.
+        size: Size of the network: "small", "medium", "large", "xlarge", or four numbers (RNN units, two layer widths,
+            ARU dimension).
+        transform: Transform of the scaled target: None, "log1p" or "asinh".
+        distribution: Distribution of the forecast: "student-t", "gaussian" or "negative-binomial". "auto": Student-t,
+            or the negative binomial for counts with many zeros.
+        support: Which values y can take. "nonnegative": forecasts are cut off at 0. "count": quantiles are whole
+            numbers, too. "real": neither. "auto": as in the training data. Values outside of what was asked for are
+            refused.
+        ensemble: Number of models, trained from different seeds, whose forecasts are averaged.
+        gate: Mix the adapted forecast with the unadapted one, per series and block of leads, by how they fared, so
+            that adaptation never costs much. It learns at every h-th row.
+        calibration: "online": move the ends of intervals, per series and lead, so that they keep their coverage.
+        max_steps: Training steps. Each is a batch of series with all their windows.
+        learning_rate: Learning rate of Adam: its peak, or the rate itself if it is constant.
+        batch_size: Series per training step.
+        random_seed: Seed. On a CPU a training repeats bit for bit.
+        accelerator: Where to compute: "auto" (a CUDA device if there is one, else the CPU), "cpu" or "gpu".
+        alias: Name of the forecast columns. None: that of the model.
+        network: Further options of the network.
+        training: Further options of the training.
+    """
 
     h: int
     freq: str | int | None
@@ -78,185 +187,98 @@ class Settings:
     hist_exog_list: Sequence[str] = ()
     stat_exog_list: Sequence[str] = ()
     lags: Sequence[int] | Literal["auto"] | None = "auto"
-    season: int | None = None
-    encoder: str = "lstm"
-    encoder_layers: int = 1
-    decoder_rnn: bool = False
+    season_length: int | None = None
     size: str | Sequence[int] = "medium"
-    alphas: Sequence[float] = (1.0, 0.99, 0.95)
-    ridge: float = 1.0
-    learn_ridge: bool = True
-    learn_alphas: bool = False
-    integration: Integration = "residual"
-    cell_input: CellInput = "h"
-    local_variance: bool = True
-    stop_gradient: bool = False
-    stride: int | None = None
-    scaler: Scaler = "auto"
-    transform: Transform | None = None
-    robust: bool = True
+    transform: TransformName | None = None
     distribution: DistributionName = "auto"
     support: SupportName = "auto"
-    series_id: bool = False
     ensemble: int = 1
-    finetune_steps: int = 0
     gate: bool = False
-    calibration: Calibration | None = None
-    dropout: float = 0.0
-    loss: Loss = "nll"
-    global_loss: float = 0.3
+    calibration: CalibrationName | None = None
     max_steps: int = 1000
     learning_rate: float = 1e-2
-    schedule: Schedule = "one-cycle"
-    weight_average: float = 0.99
-    snapshots: int = 0
-    search: Mapping[str, Sequence[Any]] | None = None
     batch_size: int = 64
-    max_windows: int = 256
-    births: float = 0.25
-    size_weight: float = 0.0
     random_seed: int = 0
-    accelerator: str = "auto"
-    trainer_options: Mapping[str, Any] | None = None
+    accelerator: AcceleratorName = "auto"
     alias: str | None = None
+    network: NetworkOptions = NetworkOptions()
+    training: TrainingOptions = TrainingOptions()
 
     def __post_init__(self) -> None:
         """Normalise sequences to tuples and refuse what cannot work, with the value and what is allowed."""
-        for name in ("futr_exog_list", "hist_exog_list", "stat_exog_list"):
-            value = getattr(self, name)
-            if isinstance(value, str):
-                raise ConfigError(f"{name} must be a list of column names, got the string {value!r}.")
-            object.__setattr__(self, name, tuple(value or ()))
-        self._check_types()
-        object.__setattr__(self, "alphas", _numbers("alphas", self.alphas, float))
-        if self.lags is not None and self.lags != "auto":
-            object.__setattr__(self, "lags", tuple(sorted(set(_numbers("lags", self.lags, int)))))
-        if not isinstance(self.size, str):
-            object.__setattr__(self, "size", _numbers("size", self.size, int))
-        self._check()
-
-    def _check_types(self) -> None:
-        """Plain values have the type that their field says; anything else would fail far from its cause."""
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if field.type == "bool" and not isinstance(value, bool):
-                raise ConfigError(f"{field.name} must be True or False, got {value!r}.")
-            if field.type == "float":
-                if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(value):
-                    raise ConfigError(f"{field.name} must be a finite number, got {value!r}.")
-                object.__setattr__(self, field.name, float(value))
-            if field.type == "int" or (field.type == "int | None" and value is not None):
-                if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-                    raise ConfigError(f"{field.name} must be a whole number, got {value!r}.")
-                object.__setattr__(self, field.name, int(value))
-
-    def _check(self) -> None:
-        _positive("h", self.h)
-        for name in ("input_size", "stride", "season"):
-            if getattr(self, name) is not None:
-                _positive(name, getattr(self, name))
-        for name in ("encoder_layers", "ensemble", "max_steps", "batch_size", "max_windows"):
-            _positive(name, getattr(self, name))
-        for name in ("global_loss", "random_seed", "snapshots", "finetune_steps"):
-            if getattr(self, name) < 0:
-                raise ConfigError(f"{name} must not be negative, got {getattr(self, name)}.")
-        if self.alias in ("unique_id", "ds", "y", "cutoff"):
-            raise ConfigError(f"alias={self.alias!r} is the name of another column of every forecast: choose another.")
-        if isinstance(self.freq, bool) or not (self.freq is None or isinstance(self.freq, (str, int))):
-            raise ConfigError(f"freq must be a pandas offset alias, an integer or None, got {self.freq!r}.")
-        if isinstance(self.freq, int) and self.freq < 1:
-            raise ConfigError(f"An integer freq must be at least 1, got {self.freq}.")
-        if self.stride is not None and self.stride > self.h:
-            raise ConfigError(f"stride={self.stride} is longer than h={self.h}: choose stride <= h.")
-        if self.season and self.input_size and self.season + self.window_stride > self.input_size:
+        if str(self.accelerator) == "mps":
+            raise ConfigError("`accelerator='mps'` has no float64, which the statistics need", "Use 'cpu' or 'gpu'.")
+        super().__post_init__()
+        for name in ("h", "input_size", "season_length", "ensemble", "max_steps", "batch_size"):
+            check_least(name, getattr(self, name), 1)
+        check_least("random_seed", self.random_seed, 0)
+        if not self.learning_rate > 0:
+            raise ConfigError(f"`learning_rate` must be positive, got {self.learning_rate}")
+        if self.ensemble > 1 and self.training.snapshots:
             raise ConfigError(
-                f"season={self.season} needs a context of a season and a stride, {self.season + self.window_stride} "
-                f"rows, but input_size is {self.input_size}: raise it, or lower the stride."
+                "Both `ensemble` (several seeds) and `snapshots` (several epochs) are given", "Choose one."
             )
-        if self.accelerator == "mps":
-            raise ConfigError("accelerator='mps' has no float64, which the statistics need: use 'cpu' or 'gpu'.")
-        for name, value, allowed in (
-            ("integration", self.integration, ("paper", "skip", "residual", "direct")),
-            ("cell_input", self.cell_input, ("h", "x", "raw")),
-            ("scaler", self.scaler, ("mean", "level", "auto")),
-            ("transform", self.transform, (None, "log1p", "asinh")),
-            ("distribution", self.distribution, ("auto", "gaussian", "student-t", "negative-binomial")),
-            ("support", self.support, ("auto", "real", "nonnegative", "count")),
-            ("encoder", self.encoder, ("lstm", "gru", "sru", "fru")),
-            ("schedule", self.schedule, ("one-cycle", "constant")),
-            ("loss", self.loss, ("nll", "mse")),
-            ("calibration", self.calibration, (None, "online")),
-            ("accelerator", self.accelerator, ("auto", "cpu", "gpu", "cuda")),
-        ):
-            if value not in allowed:
-                raise ConfigError(f"{name}={value!r} is not known: choose one of {', '.join(map(repr, allowed))}.")
+        if self.alias in ("unique_id", "ds", "y", "cutoff"):
+            raise ConfigError(
+                f"`alias={self.alias!r}` is the name of another column of every forecast", "Choose another."
+            )
+        check_freq(self.freq)
+        self._check_size()
+        self._check_windows()
+        self._check_target()
+        self._check_columns()
+
+    def _check_size(self) -> None:
         if isinstance(self.size, str) and self.size not in SIZES:
             raise ConfigError(
-                f"size={self.size!r} is not known: choose one of {', '.join(SIZES)}, or four numbers "
-                "(RNN units and three layer widths)."
+                f"`size={self.size!r}` is not known",
+                f"Choose one of {', '.join(SIZES)}, or four numbers (RNN units and three layer widths).",
             )
         if not isinstance(self.size, str) and (len(self.size) != 4 or min(self.size) < 1):
-            raise ConfigError(f"An explicit size is four positive numbers (RNN units, three widths), got {self.size}.")
-        if not self.alphas or not all(0 < a <= 1 for a in self.alphas):
-            raise ConfigError(f"alphas must be one or more numbers in (0, 1], got {self.alphas}.")
-        if not self.ridge > 0:
-            raise ConfigError(f"ridge must be positive, got {self.ridge}.")
-        if not 0 <= self.dropout < 1:
-            raise ConfigError(f"dropout must lie in [0, 1), got {self.dropout}.")
-        if not 0 <= self.births <= 1:
-            raise ConfigError(f"births must lie in [0, 1], got {self.births}.")
-        if not 0 <= self.size_weight <= 2:
-            raise ConfigError(f"size_weight must lie in [0, 2], got {self.size_weight}.")
-        if not 0 <= self.weight_average < 1:
-            raise ConfigError(f"weight_average must lie in [0, 1), got {self.weight_average}.")
-        if not self.learning_rate > 0:
-            raise ConfigError(f"learning_rate must be positive, got {self.learning_rate}.")
-        if self.distribution == "negative-binomial" and (self.transform or self.loss == "mse"):
-            raise ConfigError("The negative binomial models counts as they are: use transform=None and loss='nll'.")
+            raise ConfigError(f"An explicit size is four positive numbers (RNN units, three widths), got {self.size}")
+
+    def _check_windows(self) -> None:
+        if self.network.stride is not None and self.network.stride > self.h:
+            raise ConfigError(
+                f"`stride={self.network.stride}` is longer than `h={self.h}`", "Choose a stride of at most h."
+            )
+        if self.season_length and self.input_size and self.season_length + self.window_stride > self.input_size:
+            raise ConfigError(
+                f"`season_length={self.season_length}` needs a context of a season and a stride, "
+                f"{self.season_length + self.window_stride} rows, but input_size is {self.input_size}",
+                "Raise it, or lower the stride.",
+            )
+        if self.lags is not None and self.lags != "auto":
+            short = [lag for lag in self.lags if lag < self.h]
+            if short:
+                raise ConfigError(
+                    f"Lags {short} are shorter than `h={self.h}`: their values are not known at the forecast's origin",
+                    f"Use lags of at least {self.h}.",
+                )
+
+    def _check_target(self) -> None:
+        if self.distribution == "negative-binomial" and self.transform:
+            raise ConfigError("The negative binomial models counts as they are", "Use `transform=None`.")
         if self.transform == "log1p" and self.support == "real":
-            raise ConfigError("transform='log1p' has no values below 0: use transform='asinh' with support='real'.")
+            raise ConfigError(
+                "`transform='log1p'` has no values below 0", "Use `transform='asinh'` with `support='real'`."
+            )
         if self.distribution == "negative-binomial" and self.support not in ("auto", "count"):
             raise ConfigError(
-                f"The negative binomial models counts, not support={self.support!r}: use 'auto' or 'count'."
+                f"The negative binomial models counts, not `support={self.support!r}`", "Use 'auto' or 'count'."
             )
-        if self.ensemble > 1 and self.snapshots:
-            raise ConfigError("Choose either ensemble (several seeds) or snapshots (several epochs), not both.")
-        self._check_columns()
-        self._check_lags()
-        self._check_search()
 
     def _check_columns(self) -> None:
-        lists = {n: getattr(self, n) for n in ("futr_exog_list", "hist_exog_list", "stat_exog_list")}
         seen: dict[str, str] = {}
-        for name, columns in lists.items():
-            for column in columns:
+        for name in ("futr_exog_list", "hist_exog_list", "stat_exog_list"):
+            for column in getattr(self, name):
                 if column in ("unique_id", "ds", "y"):
-                    raise ConfigError(f"{column!r} in {name} is reserved: list covariates only.")
+                    raise ConfigError(f"{column!r} in `{name}` is reserved", "List covariates only.")
                 if column in seen:
-                    raise ConfigError(f"Column {column!r} is listed in {seen[column]} and in {name}: list it once.")
+                    raise ConfigError(
+                        f"Column {column!r} is listed in `{seen[column]}` and in `{name}`", "List it once."
+                    )
                 seen[column] = name
-
-    def _check_lags(self) -> None:
-        if self.lags is None or self.lags == "auto":
-            return
-        short = [lag for lag in self.lags if lag < self.h]
-        if short:
-            raise ConfigError(
-                f"Lags {short} are shorter than h={self.h}: their values are not known at the forecast's origin. "
-                f"Use lags of at least {self.h}."
-            )
-
-    def _check_search(self) -> None:
-        if self.search is None:
-            return
-        unknown = sorted(set(self.search) - {"ridge", "alphas", "size", "learning_rate", "dropout", "integration"})
-        candidates: list[Any] = list(self.search.values())
-        lists = all(isinstance(v, Sequence) and not isinstance(v, str) and len(v) for v in candidates)
-        if unknown or not lists:
-            raise ConfigError(
-                f"search cannot vary {unknown or 'over nothing'}: give candidate values for ridge, alphas, size, "
-                "learning_rate, dropout or integration."
-            )
 
     @property
     def network_size(self) -> Size:
@@ -269,12 +291,17 @@ class Settings:
     @property
     def window_stride(self) -> int:
         """Steps between the grid origins of a series: `stride`, or h."""
-        return self.stride or self.h
+        return self.network.stride or self.h
+
+    @property
+    def follows_forecasts(self) -> bool:
+        """Whether forecasts are compared with what came, by a gate or for calibration."""
+        return self.gate or self.calibration is not None
 
     @property
     def longest_window(self) -> int:
         """Steps that the windows of a series last, those that a gate or calibration compares included."""
-        return self.h if self.gate or self.calibration else self.window_stride
+        return self.h if self.follows_forecasts else self.window_stride
 
     @property
     def name(self) -> str:
@@ -282,15 +309,43 @@ class Settings:
         return self.alias or self.model
 
     def to_json(self) -> dict[str, Any]:
-        """A dictionary that JSON can hold; `trainer_options` belong to the machine, not to the model."""
-        values = dataclasses.asdict(dataclasses.replace(self, trainer_options=None, search=None))
-        values["search"] = None if self.search is None else {k: list(v) for k, v in self.search.items()}
+        """A dictionary that JSON can hold. Options of the trainer belong to a machine, not to the model."""
+        values = dataclasses.asdict(
+            dataclasses.replace(self, training=dataclasses.replace(self.training, trainer=None))
+        )
         return values
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Settings:
+        """The inverse of `to_json`."""
+        options = {"network": NetworkOptions, "training": TrainingOptions}
+        nested = {name: kind(**values[name]) for name, kind in options.items()}
+        return cls(**{**values, **nested})
+
+
+# The paper's training: Forecaster(h=16, freq="D", **PAPER). The ridge and the set of aging factors are searched on
+# validation loss; the forecast is the average over the five epochs that validated best.
+PAPER: Mapping[str, Any] = MappingProxyType(
+    {
+        "lags": None,
+        "distribution": "gaussian",
+        "learning_rate": 1e-4,
+        "batch_size": 64,
+        "network": NetworkOptions(integration="paper", scaler="mean", robust=False, learn_ridge=False),
+        "training": TrainingOptions(
+            schedule="constant",
+            cold_starts=0.0,
+            weight_average=0.0,
+            snapshots=5,
+            search={"ridge": (0.01, 0.1, 1.0), "alphas": ((1.0,), (1.0, 0.99), (1.0, 0.95, 0.9))},
+        ),
+    }
+)
 
 
 @dataclasses.dataclass(frozen=True)
-class AdapterSettings:
-    """All settings of an adapter. `Adapter` documents each of them for users."""
+class AdapterSettings(CheckedFields):
+    """All settings of an adapter; `Adapter` documents each of them."""
 
     h: int
     freq: str | int | None = "auto"
@@ -299,30 +354,17 @@ class AdapterSettings:
     alphas: Sequence[float] = (0.9999, 0.999, 0.99)
     ridge: float = 30.0
     gate: bool = False
-    calibration: Calibration | None = None
+    calibration: CalibrationName | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot work."""
-        whole: dict[str, Any] = {"h": self.h, "season_length": 1 if self.season_length is None else self.season_length}
-        for name, value in whole.items():
-            if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-                raise ConfigError(f"{name} must be a whole number of at least 1, got {value!r}.")
-            _positive(name, int(value))
-        if isinstance(self.models, str):
-            raise ConfigError(f"models must be a list of column names, got the string {self.models!r}.")
-        if not isinstance(self.gate, bool):
-            raise ConfigError(f"gate must be True or False, got {self.gate!r}.")
-        if self.calibration not in (None, "online"):
-            raise ConfigError(f"calibration={self.calibration!r} is not known: choose None or 'online'.")
-        if isinstance(self.freq, bool) or not (self.freq is None or isinstance(self.freq, (str, int))):
-            raise ConfigError(f"freq must be 'auto', a pandas offset alias, an integer or None, got {self.freq!r}.")
-        object.__setattr__(self, "alphas", _numbers("alphas", self.alphas, float))
-        if not self.alphas or not all(0 < a <= 1 for a in self.alphas):
-            raise ConfigError(f"alphas must be one or more numbers in (0, 1], got {self.alphas}.")
-        ridge: Any = self.ridge
-        if isinstance(ridge, bool) or not isinstance(ridge, numbers.Real) or not 0 < float(ridge) < math.inf:
-            raise ConfigError(f"ridge must be a positive number, got {ridge!r}.")
-        object.__setattr__(self, "models", None if self.models is None else tuple(self.models))
+        super().__post_init__()
+        check_least("h", self.h, 1)
+        check_least("season_length", self.season_length, 1)
+        check_freq(self.freq)
+        check_alphas(self.alphas)
+        if not self.ridge > 0:
+            raise ConfigError(f"`ridge` must be positive, got {self.ridge}")
 
     def to_json(self) -> dict[str, Any]:
         """A dictionary that JSON can hold."""
@@ -330,17 +372,27 @@ class AdapterSettings:
         return {**dataclasses.asdict(self), **lists}
 
 
-def _numbers(name: str, values: Any, kind: type[Any]) -> tuple[Any, ...]:
-    try:
-        converted = tuple(kind(value) for value in values)
-        if any(a != b for a, b in zip(converted, values, strict=True)):
-            raise ValueError
-    except (TypeError, ValueError) as error:
-        what = "whole numbers" if kind is int else "numbers"
-        raise ConfigError(f"{name} must be a list of {what}, got {values!r}.") from error
-    return converted
+def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings by name, wherever they live, as arguments of `Settings` and `Forecaster`.
+
+    Those of the network and of the training are put on top of `network` and `training`, if these are given.
+    """
+    out: dict[str, Any] = {}
+    inner: dict[str, dict[str, Any]] = {"network": {}, "training": {}}
+    homes = fields_by_name()
+    for name, value in flat.items():
+        if name not in homes:
+            raise ConfigError(f"There is no setting {name!r}", f"Choose one of {listing(sorted(homes), len(homes))}.")
+        (out if homes[name] is None else inner[homes[name] or ""])[name] = value
+    for home, options in inner.items():
+        if options:
+            out[home] = dataclasses.replace(out.get(home, getattr(Settings, home)), **options)
+    return out
 
 
-def _positive(name: str, value: int) -> None:
-    if value < 1:
-        raise ConfigError(f"{name} must be a whole number of at least 1, got {value!r}.")
+def fields_by_name() -> dict[str, str | None]:
+    """Every setting, and the argument of `Settings` that it lives in: None, "network" or "training"."""
+    names: dict[str, str | None] = {field.name: None for field in dataclasses.fields(Settings)}
+    for home, kind in (("network", NetworkOptions), ("training", TrainingOptions)):
+        names |= {field.name: home for field in dataclasses.fields(kind)}
+    return names

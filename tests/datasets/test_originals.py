@@ -219,7 +219,7 @@ def test_another_file_of_the_same_name_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
-    with pytest.raises(ConfigError, match="no dataset 'rossman': choose one of rossmann, walmart"):
+    with pytest.raises(ConfigError, match=r"no dataset 'rossman'\. Choose one of rossmann, walmart"):
         load("rossman")
 
 

@@ -13,9 +13,10 @@ import pytest
 
 from aru.datasets import DESCRIPTIONS
 from aru.models import MODELS
-from aru.settings import Settings
+from aru.settings import Settings, nested
 from experiments import candidates, tasks
 from experiments.__main__ import main
+from experiments.ablations import ABLATIONS
 from experiments.candidates import CANDIDATES, choose, chosen, selection_jobs
 from experiments.data import NAMES, Dataset
 from experiments.evaluate import FIELDS, Job
@@ -37,11 +38,12 @@ def test_every_run_has_valid_settings_and_a_place() -> None:
     for job in [*grid(range(2)), *selection_jobs(range(1))]:
         assert job.protocol in PROTOCOLS[job.dataset]
         assert job.method in MODELS
+        assert job.settings.get("model", job.method) in {**MODELS, **ABLATIONS}
         h = PROTOCOLS[job.dataset][job.protocol].settings.get("h", 24)
         context = {"input_size": 48 if job.dataset == "tourism_monthly" else None}
         lags = [lag for lag in job.settings.get("lags") or [] if isinstance(lag, int)]
         h = min([h, *lags])  # the dataset's own horizon is shorter where lags are
-        Settings(h=h, freq="D", **{**context, "model": job.method, **job.settings})
+        Settings(**nested({"h": h, "freq": "D", **context, "model": job.method, **job.settings}))
 
 
 def test_no_row_is_asked_for_twice() -> None:

@@ -20,10 +20,10 @@ def test_committed_pages_are_those_of_the_result_files() -> None:
     """`python -m experiments.report` after every change of a result file."""
     current = tables.read_runs()
     assert report.readme_table(current) in (ROOT / "README.md").read_text()
-    assert report.results_page() == (ROOT / "docs" / "results.md").read_text()
     page = (ROOT / "docs" / "reproduction.md").read_text()
     assert targets.target_table(current) in page
     assert tables.protocol_table(current, "streaming", ("rossmann", "walmart"))[:400] in page
+    assert report.deepar_table() in page
 
 
 def test_a_goal_needs_three_seeds() -> None:
@@ -43,9 +43,9 @@ def test_the_control_must_not_be_better_beyond_noise() -> None:
 
 def test_a_line_has_the_papers_figures_beside_ours() -> None:
     three = runs([("rossmann", "fixed", "aru", "", s, 0.075 + 0.001 * s) for s in range(3)])
-    table = tables.protocol_table(three, "fixed", ("rossmann", "traffic"))
+    table = tables.protocol_table(three, "fixed", ("rossmann", "walmart"))
     assert "| **ARU** | 0.0851 | 908.6 | 0.0760 ± 0.0010 | 900 ± 0 | 0.1000 | 0.900 | 0.300 | 1.000 | 3 |" in table
-    assert "| SNAIL | 0.2187 | 0.038 | data not available here |" in table
+    assert "| SNAIL | 0.1082 | 3465 |  |" in table  # the paper's alone
 
 
 def test_rows_of_superseded_configurations_are_left_out(tmp_path: Path) -> None:
@@ -59,17 +59,15 @@ def test_rows_of_superseded_configurations_are_left_out(tmp_path: Path) -> None:
     assert set(tables.read_runs(tmp_path / "runs.csv").method) == {"another library"}
 
 
-def test_retired_rows_move_to_a_file_of_their_own(tmp_path: Path) -> None:
+def test_rows_that_do_not_count_are_removed(tmp_path: Path) -> None:
     recorded = pd.read_csv(tables.RESULTS / "runs.csv", dtype=str, keep_default_na=False)
     first = recorded[(recorded.method == "aru") & (recorded.variant == "")].head(1)
     former, repeated = first.assign(settings='{"size": "huge"}'), first.assign(nd="0.5")
     path = tmp_path / "runs.csv"
     pd.concat([former, first, repeated]).to_csv(path, index=False)
-    assert tables.retire(path) == 2
+    assert tables.prune(path) == 2
     assert pd.read_csv(path, dtype=str, keep_default_na=False).equals(repeated.reset_index(drop=True))
-    old = pd.read_csv(tmp_path / "superseded.csv", dtype=str, keep_default_na=False)
-    assert old.equals(pd.concat([former, first], ignore_index=True))
-    assert tables.retire(path) == 0
+    assert tables.prune(path) == 0
 
 
 def test_the_committed_rows_are_those_of_the_grid() -> None:

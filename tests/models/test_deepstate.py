@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -11,14 +11,17 @@ import torch
 from torch import Tensor
 
 from aru import Forecaster
+from aru.data.frequency import Frequency
+from aru.data.learning import learn_schema
+from aru.data.panel import read_panel
+from aru.data.rows import Rows
 from aru.errors import ConfigError
-from aru.frequency import Frequency
-from aru.learning import learn_schema
 from aru.models import MODELS, build, resolve
 from aru.models.deepstate import HARMONICS, DeepState, fourier
-from aru.panel import read_panel
+from aru.nn.windows import NOW, Block, Context, Grid, gather_block, running_sums
+from aru.runtime.state import empty_context, move_on
 from aru.settings import Settings
-from aru.windows import Block, Grid, gather_block, running_sums, shift_block
+from tests.making import make, make_settings
 
 H, E = 4, 6
 BASE: dict[str, Any] = {
@@ -30,7 +33,7 @@ BASE: dict[str, Any] = {
     "max_steps": 1,
     "weight_average": 0.0,
     "accelerator": "cpu",
-    "trainer_options": {"enable_progress_bar": False},
+    "trainer": {"enable_progress_bar": False},
 }
 
 
@@ -38,18 +41,26 @@ def series(y: Any, uid: str = "a", freq: str = "D", start: str = "2024-01-01") -
     return pd.DataFrame({"unique_id": uid, "ds": pd.date_range(start, periods=len(y), freq=freq), "y": y})
 
 
-def prepare(df: pd.DataFrame, n: int, **changed: Any) -> tuple[DeepState, Block]:
-    """An untrained model and a block whose origin 0 stands before the first row of each series."""
-    settings = resolve(Settings(**{**BASE, **changed}))
+class Prepared(NamedTuple):
+    """An untrained model, a block whose origin 0 stands before the first row of each series, and empty contexts."""
+
+    model: DeepState
+    block: Block
+    empty: Context
+
+
+def prepare(df: pd.DataFrame, n: int, **changed: Any) -> Prepared:
+    settings = resolve(make_settings(**{**BASE, **changed}))
     freq = Frequency(settings.freq)
     panel = read_panel(df, freq, [*settings.futr_exog_list, *settings.hist_exog_list])
     schema = learn_schema(panel, {}, settings, freq, np.ones(len(panel.ds), bool))
     model = build(settings, schema).eval()
     assert isinstance(model, DeepState)
     rows, starts = schema.encode(panel), torch.from_numpy(panel.starts)
+    static = schema.encode_static({}, panel.ids)
     block = gather_block(
         rows,
-        schema.encode_static({}, panel.ids),
+        static,
         starts,
         torch.from_numpy(panel.lengths),
         torch.zeros(len(starts), dtype=torch.int64),
@@ -58,7 +69,14 @@ def prepare(df: pd.DataFrame, n: int, **changed: Any) -> tuple[DeepState, Block]
         schema.lags,
         running_sums(rows, starts),
     )
-    return model, block
+    return Prepared(model, block, empty_context(schema, static, schema.input_size, starts.device))
+
+
+def after(prepared: Prepared, at: int) -> tuple[Context, Rows]:
+    """What is known after the first `at` rows of each series, and the H rows that follow."""
+    rows = Rows(*(v[:, E:] for v in prepared.block.rows))
+    first, future = (Rows(*(v[:, part] for v in rows)) for part in (slice(at), slice(at, at + H)))
+    return move_on(prepared.empty, first, torch.full((len(rows.y),), at)), future
 
 
 def noisy(n: int, uid: str = "a", freq: str = "D") -> pd.DataFrame:
@@ -103,11 +121,11 @@ def test_long_seasons_are_smooth_and_small(values: int) -> None:
     ],
 )
 def test_seasons_follow_the_calendar(freq: str, n: int, latent: int) -> None:
-    model, block = prepare(noisy(n, freq=freq), n, freq=freq)
+    model, block, _ = prepare(noisy(n, freq=freq), n, freq=freq)
     net = model.network
     assert len(net.part) == latent
-    terms = net.seasons(block.futr_cat)
-    assert terms.shape == (*block.y.shape, latent - 2)
+    terms = net.seasons(block.rows.futr_cat)
+    assert terms.shape == (*block.rows.y.shape, latent - 2)
     assert (terms[:, :E] == 0).all()  # padding has no calendar
     if latent > 2:
         assert (terms[:, E:].norm(dim=-1) > 0.99).all()
@@ -115,13 +133,12 @@ def test_seasons_follow_the_calendar(freq: str, n: int, latent: int) -> None:
 
 def test_integer_times_have_no_season() -> None:
     df = noisy(30).assign(ds=np.arange(30))
-    model, _ = prepare(df, 30, freq=1)
-    assert model.network.seasons.widths == []
+    assert prepare(df, 30, freq=1).model.network.seasons.widths == []
 
 
 def pinned(f: Forecaster, damping: float = 0.0) -> Forecaster:
     """The same parameters at every row: hardly any noise, no shocks, a vague prior."""
-    net = f._engine.models[0].network
+    net = f.runtime.engine.models[0].network
     with torch.no_grad():
         for layer in (net.offset, net.noise, net.shock, net.mean, net.spread):
             layer.weight.zero_()
@@ -151,7 +168,7 @@ def daily_and_weekly(ds: pd.DatetimeIndex) -> Any:
 def test_a_seasonal_series_continues(freq: str, pattern: Any, context: int) -> None:
     ds = pd.date_range("2024-01-03", periods=2 * context + 30, freq=freq)
     df = pd.DataFrame({"unique_id": "a", "ds": ds, "y": pattern(ds)})
-    f = pinned(Forecaster(**{**BASE, "freq": freq, "h": 30, "input_size": context}).fit(df[:-30]))
+    f = pinned(make(**{**BASE, "freq": freq, "h": 30, "input_size": context}).fit(df[:-30]))
     out = f.predict(level=[90])
     np.testing.assert_allclose(out["deepstate"], df["y"][-30:], rtol=2e-3)
     assert (out["deepstate-hi-90"] - out["deepstate-lo-90"] < 1).all()
@@ -160,7 +177,7 @@ def test_a_seasonal_series_continues(freq: str, pattern: Any, context: int) -> N
 @pytest.mark.parametrize("damping", [1.0, 0.8])
 def test_a_trend_continues(damping: float) -> None:
     y = 50 + 2 * np.cumsum(damping ** np.arange(28))
-    f = Forecaster(**{**BASE, "h": 8, "input_size": 12, "freq": 1}).fit(series(y).assign(ds=np.arange(28))[:20])
+    f = make(**{**BASE, "h": 8, "input_size": 12, "freq": 1}).fit(series(y).assign(ds=np.arange(28))[:20])
     out = pinned(f, damping=20.0 if damping == 1 else float(np.log(damping / (1 - damping)))).predict()
     np.testing.assert_allclose(out["deepstate"], y[20:], rtol=2e-3)
 
@@ -174,12 +191,13 @@ def moved_on(model: DeepState, m: Tensor, P: Tensor, g: Tensor) -> tuple[Tensor,
 
 def test_without_values_the_forecast_is_the_prior() -> None:
     df = pd.concat([noisy(40, "a"), noisy(40, "b")])
-    model, block = prepare(df, H)
-    assert not block.observed[:, :E].any()
+    prepared = prepare(df, H)
+    model, block, _ = prepared
+    assert not block.rows.observed[:, :E].any()
     with torch.no_grad():
-        rows = model.network.rows(block, Grid(0, 1, 1), torch.ones(2, 1, dtype=torch.float64))
+        rows = model.network.rows(block, NOW, torch.ones(2, 1, dtype=torch.float64))
         system, prior = model.network.state_space(rows)
-        out = model.forecast(model.init_state(2), block).forecast
+        out = model.forecast(model.init_state(2), *after(prepared, 0)).forecast
     for i in range(2):
         m, P = prior.m[:, i].double(), prior.P[..., i].double()
         for k in range(2):
@@ -191,16 +209,17 @@ def test_without_values_the_forecast_is_the_prior() -> None:
 
 def test_the_first_value_corrects_the_prior() -> None:
     """Bayes' rule by hand; the rows before the first value have changed nothing."""
-    model, block = prepare(noisy(40), 2 * H)
-    block = shift_block(block, torch.tensor([1]), H, E)
-    assert block.observed[0, :E].tolist() == [False] * (E - 1) + [True]
+    prepared = prepare(noisy(40), 2 * H)
+    model = prepared.model
+    context, future = after(prepared, 1)
+    assert context.rows.observed[0].tolist() == [False] * (E - 1) + [True]
     with torch.no_grad():
-        out = model.forecast(model.init_state(1), block).forecast
-        rows = model.network.rows(block, Grid(0, 1, 1), out.scale)
+        out = model.forecast(model.init_state(1), context, future).forecast
+        rows = model.network.rows(prepared.block, Grid(1, 1, 1), out.scale)
         system, prior = model.network.state_space(rows)
     m, P = prior.m[:, 0].double(), prior.P[..., 0].double()
     a, sigma, g = (v[E - 1, ..., 0].double() for v in (system.a, system.sigma, system.g))
-    z = float(block.y[0, E - 1] / out.scale)
+    z = float(context.rows.y[0, E - 1] / out.scale)
     gain = P @ a / (a @ P @ a + sigma**2)
     m, P = m + gain * (z - a @ m - system.b[E - 1, 0]), P - torch.outer(gain, P @ a)
     m, P = moved_on(model, m, P, g)
@@ -213,17 +232,16 @@ def test_the_first_value_corrects_the_prior() -> None:
 def test_the_loss_is_the_likelihood_of_what_is_forecast(stride: int) -> None:
     """Of each window, by the density of the forecast made at its origin."""
     df = pd.concat([noisy(33, "a"), noisy(25, "b")]).assign(hist=lambda d: np.sin(d["y"].fillna(3)))
-    model, block = prepare(df, 33 + H, hist_exog_list=["hist"], lags=(5,), stride=stride)
-    grid = Grid(1, stride, 6)
+    prepared = prepare(df, 33 + H, hist_exog_list=["hist"], lags=(5,), stride=stride)
+    model, grid = prepared.model, Grid(1, stride, 6)
     expected, count = torch.zeros(2), torch.zeros(2)
     with torch.no_grad():
-        losses = model.losses(block, grid, slice(1, 5))
+        losses = model.losses(prepared.block, grid, slice(1, 5))
         for window in range(1, 5):
-            at = torch.full((2,), 1 + window * stride)
-            here = shift_block(block, at, H, E)
-            out = model.forecast(model.init_state(2), here).forecast
-            z = here.y[:, E:] / out.scale
-            seen = here.observed[:, E:]
+            context, truth = after(prepared, 1 + window * stride)
+            out = model.forecast(model.init_state(2), context, truth.ahead()).forecast
+            z = truth.y / out.scale
+            seen = truth.observed
             density = torch.distributions.Normal(*out.params).log_prob(z.float())
             expected -= torch.where(seen, density, 0.0).sum(1)
             count += seen.sum(1)
@@ -234,14 +252,15 @@ def test_the_loss_is_the_likelihood_of_what_is_forecast(stride: int) -> None:
 
 def test_historic_covariates_matter_up_to_the_origin() -> None:
     df = noisy(30).assign(hist=np.arange(30.0), kind=np.tile(["u", "v", "w"], 10))
-    model, block = prepare(df, 20, hist_exog_list=["hist", "kind"])
+    model, block, _ = prepare(df, 20, hist_exog_list=["hist", "kind"])
     grid = Grid(10, 1, 1)
     with torch.no_grad():
         totals = {}
         for row in (E + 9, E + 10):  # the last row before the origin, the first after it
-            hist, codes = block.hist.clone(), block.hist_cat.clone()
+            hist, codes = block.rows.hist.clone(), block.rows.hist_cat.clone()
             hist[:, row], codes[:, row] = 1 - hist[:, row], 0
-            totals[row] = model.losses(block._replace(hist=hist, hist_cat=codes), grid).total
+            rows = block.rows._replace(hist=hist, hist_cat=codes)
+            totals[row] = model.losses(block._replace(rows=rows), grid).total
         same = model.losses(block, grid).total
     assert torch.equal(totals[E + 10], same)
     assert not torch.equal(totals[E + 9], same)
@@ -252,7 +271,7 @@ def test_long_gaps_constants_and_zeros() -> None:
     gap.loc[20:170, "y"] = np.nan
     huge = series(np.where(np.arange(60) == 30, 1e12, 1.0), "huge")
     df = pd.concat([gap, series(np.zeros(60), "zeros"), series(np.full(60, 7.0), "constant"), huge])
-    f = Forecaster(**{**BASE, "max_steps": 30, "learning_rate": 0.05}).fit(df)
+    f = make(**{**BASE, "max_steps": 30, "learning_rate": 0.05}).fit(df)
     out = f.predict(level=[90])
     assert np.isfinite(out.drop(columns=["unique_id", "ds"]).to_numpy()).all()
     assert (out["deepstate-hi-90"] > out["deepstate-lo-90"]).all()
@@ -268,7 +287,7 @@ def test_long_gaps_constants_and_zeros() -> None:
 )
 def test_other_settings(changed: dict[str, Any]) -> None:
     df = pd.concat([noisy(50, "a"), noisy(50, "b")])
-    f = Forecaster(**{**BASE, **changed}).fit(df, val_size=6)
+    f = make(**{**BASE, **changed}).fit(df, val_size=6)
     assert np.isfinite(f.val_loss)
     out = f.predict(level=[90])
     assert len(out) == 2 * f.settings.h
@@ -279,7 +298,7 @@ def test_the_identity_of_a_series_can_be_an_input() -> None:
     """Two series with the same values are told apart by it alone."""
     df = pd.concat([noisy(40, "a"), noisy(40, "a").assign(unique_id="b")])
     for series_id in (False, True):
-        f = Forecaster(**{**BASE, "series_id": series_id}).fit(df)
+        f = make(**{**BASE, "series_id": series_id}).fit(df)
         out = f.predict().set_index("unique_id")["deepstate"]
         assert np.allclose(out["a"], out["b"], rtol=1e-4) != series_id
     f.update(series([9.0], "never seen"))
@@ -288,24 +307,23 @@ def test_the_identity_of_a_series_can_be_an_input() -> None:
 
 def test_it_is_gaussian() -> None:
     """Also for counts, where other models choose the negative binomial."""
-    f = Forecaster(**BASE)
+    f = make(**BASE)
     assert f.settings.distribution == "gaussian"
-    assert Forecaster(**BASE, distribution="gaussian").settings == f.settings
+    assert make(**BASE, distribution="gaussian").settings == f.settings
     f.fit(series(np.tile([0.0, 0.0, 1.0, 3.0], 10)))
-    assert f._engine.schema.distribution == "gaussian"
+    assert f.runtime.engine.schema.distribution == "gaussian"
 
 
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"distribution": "student-t"}, "'deepstate' does not work with distribution='student-t': use .*'gaussian'"),
-        ({"distribution": "negative-binomial"}, "distribution='negative-binomial': use .*'gaussian'"),
-        ({"loss": "mse"}, "'deepstate' does not work with loss='mse': use 'nll'"),
+        ({"distribution": "student-t"}, r"'deepstate' does not work with distribution='student-t'\. Use .*'gaussian'"),
+        ({"distribution": "negative-binomial"}, r"distribution='negative-binomial'\. Use .*'gaussian'"),
     ],
 )
 def test_what_it_cannot_do_is_refused(changed: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        Forecaster(**BASE, **changed)
+        make(**BASE, **changed)
 
 
 @pytest.mark.parametrize("model", sorted(name for name in MODELS if name not in ("aru-direct", "deepstate")))
@@ -326,7 +344,7 @@ def test_it_learns_level_and_week() -> None:
     df = pd.concat(frames, ignore_index=True)
     past = df[df["ds"] < ds[-28]]
     settings = {**BASE, "h": 7, "input_size": 21, "size": "small", "max_steps": 40, "learning_rate": 0.03}
-    f = Forecaster(**settings).fit(past)
+    f = make(**settings).fit(past)
     rolled = f.cross_validation(df, n_windows=4, step_size=7, level=[90])
     rmse = np.sqrt((rolled["y"] - rolled["deepstate"]).pow(2).mean())
     mean = rolled["unique_id"].map(past.groupby("unique_id")["y"].mean())

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from aru import Forecaster
+from tests.making import make
 
 H, DAYS = 7, 140
 WEEK = np.array([0.6, 0.7, 0.9, 1.0, 1.2, 1.5, 1.1])
@@ -35,9 +35,9 @@ def panel() -> pd.DataFrame:
 def test_the_forecast_clearly_beats_the_mean(panel: pd.DataFrame, options: dict[str, Any]) -> None:
     """The day of the week is known; the level after the jump is to be read from the context."""
     past = panel.groupby("unique_id").head(DAYS - H)
-    f = Forecaster(
+    f = make(
         h=H, freq="D", input_size=14, max_steps=100, weight_average=0.9, learning_rate=0.02, accelerator="cpu",
-        trainer_options={"enable_progress_bar": False}, **options,
+        trainer={"enable_progress_bar": False}, **options,
     ).fit(past)  # fmt: skip
     merged = f.predict().merge(panel, on=["unique_id", "ds"])
     error = (merged["y"] - merged[options["model"]]).abs().sum()

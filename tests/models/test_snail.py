@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from aru import Forecaster
 from aru.models.snail import Attention, Convolution, Snail, SnailNetwork, barred_rows
-from aru.windows import Block
+from aru.nn.tree import tree_map
+from tests.making import make
 
 H, E = 4, 12
 FUTURE = pd.DataFrame(
@@ -36,14 +37,14 @@ def trained(**options: Any) -> Forecaster:
     )  # fmt: skip
     settings: dict[str, Any] = {
         "h": H, "freq": "D", "input_size": E, "max_steps": 1, "accelerator": "cpu", "futr_exog_list": ["promo"],
-        "hist_exog_list": ["temp"], "lags": [7], "trainer_options": {"enable_progress_bar": False},
+        "hist_exog_list": ["temp"], "lags": [7], "trainer": {"enable_progress_bar": False},
     }  # fmt: skip
-    return Forecaster(**{**settings, "model": "snail", **options}).fit(frame)
+    return make(**{**settings, "model": "snail", **options}).fit(frame)
 
 
 @pytest.fixture(scope="module")
 def network() -> SnailNetwork:
-    model = trained()._engine.models[0]
+    model = trained().runtime.engine.models[0]
     assert isinstance(model, Snail)
     return model.network.double()
 
@@ -173,21 +174,20 @@ def test_no_windows(network: SnailNetwork) -> None:
 
 
 def test_no_series(monkeypatch: pytest.MonkeyPatch) -> None:
-    f, blocks, forecast = trained(), [], Snail.forecast
-    monkeypatch.setattr(
-        Snail, "forecast", lambda model, state, block: blocks.append(block) or forecast(model, state, block)
-    )
+    f, seen, forecast = trained(), [], Snail.forecast
+    monkeypatch.setattr(Snail, "forecast", lambda *arguments: seen.append(arguments) or forecast(*arguments))
     f.predict(FUTURE)
-    nobody = Block._make(v[:0] for v in blocks[0])
-    model = f._engine.models[0]
-    assert forecast(model, model.init_state(0), nobody).forecast.mean().shape == (0, H)
+    model, _, *some = seen[0]
+    nobody = [tree_map(lambda v: v[:0], tree) for tree in some]
+    assert forecast(model, model.init_state(0), *nobody).forecast.mean().shape == (0, H)
 
 
 def test_leads_know_no_values_and_rows_know_their_time() -> None:
     """What the layers are given: the context with its values, then leads without, the time since the origin at last."""
     f = trained()
-    model, given = f._engine.models[0], []
+    model, given = f.runtime.engine.models[0], []
     assert isinstance(model, Snail)
+    model.sessions = None  # to hear what the modules say
     handle = model.network.convolutions[0].register_forward_hook(lambda _, inputs, __: given.append(inputs[0]))
     f.predict(FUTURE)
     handle.remove()
@@ -205,10 +205,10 @@ def test_leads_know_no_values_and_rows_know_their_time() -> None:
 @pytest.mark.parametrize("size", ["small", "medium", "large"])
 def test_the_number_of_weights_is_about_that_of_the_baseline(size: str) -> None:
     options: dict[str, Any] = {"size": size}
-    snail = weights(trained(**options)._engine.models[0])
-    assert snail == pytest.approx(weights(trained(**options, model="baseline")._engine.models[0]), rel=0.25)
+    snail = weights(trained(**options).runtime.engine.models[0])
+    assert snail == pytest.approx(weights(trained(**options, model="baseline").runtime.engine.models[0]), rel=0.25)
 
 
 def test_a_longer_context_needs_no_more_weights() -> None:
-    short, long = (trained(input_size=n)._engine.models[0] for n in (5, 40))
+    short, long = (trained(input_size=n).runtime.engine.models[0] for n in (5, 40))
     assert weights(short) == weights(long)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,16 +11,19 @@ from typing import Any
 
 import httpx
 import pandas as pd
+import pyarrow as pa
 import pytest
 import uvicorn
 
 from aru import Forecaster, Stream
 from aru.serve.app import create_app
 from aru.serve.options import Options
-from aru.serve.run import listen
-from tests.shops import BASE, COVARIATES, STATIC, TRAINED, both
+from aru.serve.server import listen
+from tests.making import make
+from tests.shops import BASE, COVARIATES, START, STATIC, TRAINED, both
 
 Serve = Callable[..., "Running"]
+NOTHING = {"applied": 0, "duplicates": 0, "corrected": 0, "gaps_filled": 0, "new_series": [], "late": []}
 
 
 def as_json(frame: pd.DataFrame, *columns: str) -> list[dict[str, Any]]:
@@ -56,14 +60,44 @@ class Running:
         self._socket.close()
 
 
+def day(number: int) -> str:
+    return (START + pd.Timedelta(days=number)).isoformat()
+
+
+def arrow(frame: pd.DataFrame) -> bytes:
+    table = pa.Table.from_pandas(frame, preserve_index=False)
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue()
+
+
+def error_of(answer: httpx.Response, status: int, kind: str) -> dict[str, Any]:
+    assert answer.status_code == status, answer.text
+    error: dict[str, Any] = answer.json()["error"]
+    assert error["type"] == kind
+    return error
+
+
+def forecast(running: Running, **body: Any) -> pd.DataFrame:
+    answer = running.client.post("/v1/forecasts", json=body)
+    assert answer.status_code == 200, answer.text
+    frame = pd.DataFrame(answer.json()["forecasts"])
+    return frame.assign(ds=pd.to_datetime(frame["ds"]))
+
+
+def assert_same_forecasts(one: pd.DataFrame, other: pd.DataFrame) -> None:
+    pd.testing.assert_frame_equal(one, other, check_dtype=False, rtol=1e-6)
+
+
 @pytest.fixture(scope="session")
 def trained() -> Forecaster:
-    return Forecaster(**BASE).fit(both(range(TRAINED)))
+    return make(**BASE).fit(both(range(TRAINED)))
 
 
 @pytest.fixture(scope="session")
 def rich() -> Forecaster:
-    return Forecaster(**BASE, **COVARIATES).fit(both(range(TRAINED)), STATIC)
+    return make(**BASE, **COVARIATES).fit(both(range(TRAINED)), STATIC)
 
 
 @pytest.fixture(scope="session")

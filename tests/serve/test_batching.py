@@ -16,12 +16,12 @@ import pytest
 import torch
 
 from aru import Forecaster, Stream
-from aru.engine import Engine
 from aru.errors import DuplicateError, LateError, StorageError, UnknownSeriesError, ValueRangeError
+from aru.nn.tree import leaves
+from aru.runtime.engine import NetworkEngine
 from aru.serve.batching import Batcher, Busy, isolate, rounds
 from aru.serve.requests import Reader
 from aru.serve.service import ForecastRequest, ForgetRequest, Service, UpdateRequest
-from aru.state import leaves
 from tests.shops import H, both, rows
 
 from .conftest import Serve, as_json
@@ -34,8 +34,9 @@ def request(service: Service, frame: pd.DataFrame, late: Any = "raise") -> Updat
 
 def states(stream: Stream) -> dict[str, Any]:
     ids = stream.series()["unique_id"].tolist()
-    with stream._store.reading() as view:
-        record = stream._codec.decode([b for b in view.get(ids) if b is not None], ids)
+    with stream.store.reading() as view:
+        blobs = [blob for blob in view.get(ids) if blob is not None]
+    record = stream.runtime.decode(blobs, ids, stream.correctable_steps)
     return {"ids": ids, **dict(leaves(record))}
 
 
@@ -138,14 +139,14 @@ def test_closing_finishes_what_was_accepted() -> None:
 
 
 def test_one_pass_and_one_commit(trained: Forecaster, monkeypatch: pytest.MonkeyPatch) -> None:
-    passes, advance = [], Engine.advance
+    passes, advance = [], NetworkEngine.advance
 
-    def counted(self: Engine, state: Any, *rest: Any) -> Any:
+    def counted(self: NetworkEngine, state: Any, *rest: Any) -> Any:
         passes.append(len(state.last))
         return advance(self, state, *rest)
 
-    monkeypatch.setattr(Engine, "advance", counted)
-    service = Service(Stream(trained), monitor=False)
+    service = Service(Stream(trained), monitor=False)  # which warms up with a pass of its own
+    monkeypatch.setattr(NetworkEngine, "advance", counted)
     reports = service.update([request(service, rows(f"s{i}", [20])) for i in range(50)])
     assert passes == [50]
     assert [r["new_series"] for r in reports] == [[f"s{i}"] for i in range(50)]
@@ -202,7 +203,7 @@ def test_forecasts_of_many_requests(trained: Forecaster, rich: Forecaster) -> No
     assert [type(o) for o in outcomes] == [dict, dict, UnknownSeriesError, dict, dict]
     for (ids, level), columns in zip(asked, outcomes, strict=True):
         if ids != ["x"]:
-            expected = service.stream.predict(ids, level=level)
+            expected = service.stream.predict(level=level, ids=ids)
             assert list(columns) == list(expected)
             assert columns["unique_id"].tolist() == expected["unique_id"].tolist()
             torch.testing.assert_close(torch.tensor(columns["aru"]), torch.tensor(expected["aru"].to_numpy()))
@@ -213,7 +214,7 @@ def test_forecasts_of_many_requests(trained: Forecaster, rich: Forecaster) -> No
     asked_for = [{"futr": as_json(future, "unique_id", "ds", "promo")} for future in futures]
     made = [reader.forecast(json.dumps(body).encode(), "application/json", [], []) for body in asked_for]
     for future, columns in zip(futures, service.forecast(made), strict=True):
-        expected = service.stream.predict(["a"], future)["aru"].to_numpy()
+        expected = service.stream.predict(future, ids=["a"])["aru"].to_numpy()
         torch.testing.assert_close(torch.tensor(columns["aru"]), torch.tensor(expected))
 
 

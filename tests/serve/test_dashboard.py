@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 
 from aru import Forecaster
+from tests.making import make
 from tests.shops import BASE, H, both, rows
 
 from .browser import CHROMIUM, LAUNCH
@@ -311,7 +312,7 @@ def test_integers_for_names_and_times(serve: Serve, visit: Open) -> None:
     past = pd.concat(
         [pd.DataFrame({"unique_id": i, "ds": np.arange(40), "y": i % 9 + np.arange(40) % 7.5}) for i in (1, large)]
     )
-    running = serve(Forecaster(**{**BASE, "freq": 1}).fit(past[past["ds"] < 20]))
+    running = serve(make(**{**BASE, "freq": 1}).fit(past[past["ds"] < 20]))
     for step in range(20, 40):
         body = past[past["ds"] == step].to_csv(index=False)
         running.client.post("/v1/observations", content=body, headers={"Content-Type": "text/csv"}).raise_for_status()

@@ -15,8 +15,7 @@ from aru import Forecaster, Stream
 from aru.serve.tables import ARROW, CSV, JSON
 from tests.shops import both, rows
 
-from .conftest import Running, Serve, as_json
-from .test_app import arrow
+from .conftest import Running, Serve, arrow, as_json
 from .test_batching import assert_same
 
 ODD: list[Any] = [

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from aru.serve.metrics import Rate
+from aru.serve.metrics import RowRate
 
 
 def test_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
     monkeypatch.setattr("aru.serve.metrics.time.monotonic", lambda: now)
-    rate = Rate()
+    rate = RowRate()
     rate.add(30)
     now = 1000.6
     rate.add(10)

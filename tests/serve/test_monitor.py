@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import sqlite3
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,10 @@ import pytest
 
 from aru import Forecaster, Stream
 from aru.errors import StorageError
-from aru.serve.monitor import KEPT, Monitor, unadapted
+from aru.runtime.state import SeriesState
+from aru.serve.monitor import KEPT, Monitor
 from aru.serve.summaries import rolling
-from aru.state import SeriesState
+from tests.making import make
 from tests.shops import BASE, E, H, both, rows
 
 from .conftest import Serve, as_json
@@ -26,7 +27,7 @@ class Watched:
 
     def __init__(self, model: Forecaster, path: Path | None = None) -> None:
         self.stream = Stream(model)
-        self.monitor = Monitor(self.stream._engine, path)
+        self.monitor = Monitor(self.stream.runtime, path)
 
     def update(self, frame: pd.DataFrame, static: Any = None) -> None:
         update = self.stream.apply(frame, static)
@@ -34,10 +35,9 @@ class Watched:
         self.monitor.observe(update.ids.tolist(), update.record.now)
 
     def state(self, key: str) -> SeriesState:
-        with self.stream._store.reading() as view:
-            (blob,) = view.get([key])
-        assert blob is not None
-        return self.stream._codec.decode([blob], [key]).now
+        found, state = self.stream.states([key])
+        assert found.tolist() == [key]
+        return state
 
     def history(self, key: str) -> pd.DataFrame:
         ring = self.monitor.history(key, self.state(key))
@@ -45,14 +45,8 @@ class Watched:
 
     def unadapted(self, futr: Any = None) -> pd.DataFrame:
         """Forecasts of a stream that has the same contexts and no statistics."""
-        other = copy.copy(self.stream)
-        decode = self.stream._codec.decode
-        codec = copy.copy(self.stream._codec)
-        codec.decode = lambda blobs, ids: (  # type: ignore[method-assign]
-            decode(blobs, ids)._replace(now=unadapted(self.stream._engine, decode(blobs, ids).now))
-        )
-        other._codec, other._latest = codec, None
-        return other.predict(futr_df=futr)
+        runtime, (ids, state) = self.stream.runtime, self.stream.states(self.stream.keys())
+        return runtime.build(runtime.predict(ids, runtime.engine.unadapted(state), runtime.read_futr(futr), None))
 
 
 @pytest.mark.parametrize("step", [1, 2, H])
@@ -107,10 +101,10 @@ def test_known_covariates_are_those_that_came(rich: Forecaster) -> None:
 
 def test_without_frequency_and_with_a_short_context() -> None:
     short = {**BASE, "freq": None, "input_size": 2, "h": 4}
-    watched = Watched(Forecaster(**short).fit(both(range(30))))
+    watched = Watched(make(**short).fit(both(range(30))))
     watched.update(both([30]))
     futr = both(range(31, 35))[["unique_id", "ds"]]
-    adapted = watched.stream.predict(["a"], futr)
+    adapted = watched.stream.predict(futr, ids=["a"])
     watched.update(both([31, 32]))
     np.testing.assert_allclose(watched.history("a")["median"].tail(2), adapted["aru-median"].head(2), rtol=1e-5)
 
@@ -139,19 +133,19 @@ def test_it_is_bounded_and_survives_the_process(trained: Forecaster, tmp_path: P
     assert size == (KEPT * 56,)
     score, history = watched.monitor.scores(["a"]).get("a"), watched.history("a")
     watched.monitor.close()
-    watched.monitor = Monitor(watched.stream._engine, tmp_path / "monitor")
+    watched.monitor = Monitor(watched.stream.runtime, tmp_path / "monitor")
     assert watched.monitor.scores(["a"]).get("a") == score
     pd.testing.assert_frame_equal(watched.history("a"), history)
     watched.monitor.forget(["a"])
     assert watched.monitor.scores(["a"]).get("a") is None
     watched.monitor.close()
-    other = Forecaster(**BASE, random_seed=1).fit(both(range(20)))
-    fresh = Monitor(other._require_fit(), tmp_path / "monitor")
+    other = make(**BASE, random_seed=1).fit(both(range(20)))
+    fresh = Monitor(other.runtime, tmp_path / "monitor")
     assert fresh._select("SELECT count(*) FROM kept", ()) == [(0,)]
     fresh.close()
     (tmp_path / "notes").write_text("these are my notes " * 100)
     with pytest.raises(StorageError, match="cannot be used for monitoring"):
-        Monitor(other._require_fit(), tmp_path / "notes")
+        Monitor(other.runtime, tmp_path / "notes")
 
 
 def test_accuracy_over_time_is_that_of_all_series(trained: Forecaster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,6 +173,46 @@ def test_accuracy_over_time_is_that_of_all_series(trained: Forecaster, monkeypat
     for day in range(21 + 4 * H, 21 + 5 * H):
         watched.update(both([day]))
     assert len(watched.monitor.timeline()) == 5
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf, 1e200])
+def test_forecasts_that_are_none_are_not_scored(
+    trained: Forecaster, wrong: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched = Watched(trained)
+    watched.update(both([20]))
+    engine = watched.stream.runtime.engine
+    forecast, made = engine.forecast, list[Any]()
+
+    def broken(*arguments: Any) -> Any:
+        made.append(arguments)
+        found = forecast(*arguments)
+        found.quantiles[0, 0, 1] = wrong  # the median of the first series, two steps ahead
+        return found
+
+    monkeypatch.setattr(engine, "forecast", broken)
+    watched.update(both(range(21, 21 + H)))
+    assert len(made) == 2  # with adaptation and without
+    scores = watched.monitor.scores(["a", "b"])
+    assert (scores["a"].scored, scores["b"].scored) == (H - 1, H)
+    assert np.isfinite([*scores["a"], *watched.monitor.fleet()]).all()
+    assert [sums.scored for _, sums in watched.monitor.timeline()] == [2, 1, 2]
+    past = watched.history("a").tail(H)
+    assert past["median"].isna().tolist() == past["lo_80"].isna().tolist() == [False, True, False]
+    assert past["y"].notna().all()
+
+
+def test_absurd_values_are_not_scored(trained: Forecaster) -> None:
+    watched = Watched(trained)
+    watched.update(both([20]))
+    frame = both(range(21, 21 + H))
+    frame.loc[0, "y"] = 1e300
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that it lies far from all other values
+        watched.update(frame)
+    scores = watched.monitor.scores(["a", "b"])
+    assert (scores["a"].scored, scores["b"].scored) == (H - 1, H)
+    assert np.isfinite([*watched.monitor.fleet()]).all()
 
 
 def test_who_was_helped(trained: Forecaster) -> None:
@@ -231,7 +265,7 @@ def test_the_service_shows_it(serve: Serve, trained: Forecaster, tmp_path: Path)
     shown = running.client.get("/v1/monitor/series/a").json()
     assert shown["accuracy"] == accuracy
     assert shown["forecast_missing"] is None
-    expected = running.stream.predict(["a"], level=[50, 80, 95])
+    expected = running.stream.predict(level=[50, 80, 95], ids=["a"])
     np.testing.assert_allclose([r["hi_95"] for r in shown["forecast"]], expected["aru-hi-95"])
     assert all(abs(r["mean"] - r["mean_global"] - r["local"]) < 1e-6 for r in shown["forecast"])
     assert any(r["local"] for r in shown["forecast"])

@@ -18,7 +18,8 @@ import pandas as pd
 import pytest
 
 from aru import Forecaster, Stream
-from tests.shops import both, rows
+from tests.making import make
+from tests.shops import BASE, COVARIATES, STATIC, TRAINED, both, rows
 
 from .conftest import as_json
 from .test_batching import assert_same
@@ -68,6 +69,59 @@ def test_a_process_serves_and_stops_when_asked_to(saved: Path, trained: Forecast
     expected.update(both([20]))
     with Stream(saved, tmp_path / "state.db") as stream:
         assert_same(stream, expected)
+
+
+WARM = """
+import sys
+
+import numpy as np
+import onnxruntime
+
+from aru import Stream
+from aru.nn import kernels
+from aru.serve.service import ForecastRequest, Service, UpdateRequest
+from tests.shops import STATIC, both
+
+
+def late(*_, **__):
+    raise AssertionError("a network is loaded after the service was ready")
+
+
+services = [Service(Stream(path, f"{path}.db"), monitor=True) for path in sys.argv[1:]]
+compiled = [kernels._solve, kernels._absorb]
+ready = [function.signatures for function in compiled]
+assert all(ready), "the solve is not compiled when the service is ready"
+onnxruntime.InferenceSession = late
+for service in services:
+    for day in range(20, 31):
+        frame = both([day], "abn" if day > 25 else "ab")
+        rows = {name: frame[name].to_numpy() for name in ("unique_id", "ds", "y", "promo", "temp")}
+        static = {name: STATIC[name].to_numpy(object) for name in ("unique_id", "kind")}
+        (report,) = service.update([UpdateRequest(rows, frame["unique_id"].unique().tolist(), static, "raise")])
+        assert report["applied"] == len(frame), report
+        service.watch()
+    futr = both([31, 32, 33])
+    columns = {name: futr[name].to_numpy() for name in ("unique_id", "ds", "promo")}
+    (made,) = service.forecast([ForecastRequest(["a", "b"], columns, (80,))])
+    assert np.isfinite(made["aru"]).all()
+    assert service.watched("a")["accuracy"]["observations"] == 9
+    assert b"aru_errors_total 0.0" in service.scrape()
+assert [function.signatures for function in compiled] == ready, "compiled after the service was ready"
+"""
+
+
+def test_nothing_is_compiled_or_loaded_once_the_service_is_ready(rich: Forecaster, tmp_path: Path) -> None:
+    """In a process of its own, in which no other test has compiled anything."""
+    followed = make(**BASE, **COVARIATES, gate=True, calibration="online").fit(both(range(TRAINED)), STATIC)
+    for name, model in (("plain", rich), ("followed", followed)):
+        model.save(tmp_path / name)
+    done = subprocess.run(
+        [sys.executable, "-c", WARM, tmp_path / "plain", tmp_path / "followed"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}"},
+    )
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from aru import Forecaster
+from tests.making import make
 from tests.shops import BASE, COVARIATES, STATIC, TRAINED, both
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -68,7 +69,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def trained() -> Forecaster:
-    return Forecaster(**BASE).fit(both(range(TRAINED), IDS))
+    return make(**BASE).fit(both(range(TRAINED), IDS))
 
 
 @pytest.fixture(scope="session")
@@ -80,4 +81,4 @@ def saved(trained: Forecaster, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 @pytest.fixture(scope="session")
 def rich() -> Forecaster:
-    return Forecaster(**BASE, **COVARIATES).fit(both(range(TRAINED)), STATIC)
+    return make(**BASE, **COVARIATES).fit(both(range(TRAINED)), STATIC)

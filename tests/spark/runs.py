@@ -11,7 +11,7 @@ import pandas as pd
 import torch
 
 from aru import Stream
-from aru.state import leaves
+from aru.nn.tree import leaves
 
 COLUMNS = "unique_id string, ds timestamp_ntz, y double"
 
@@ -49,10 +49,10 @@ def assert_states(stream: Stream, states: pd.DataFrame) -> None:
     """Counts, times and contexts equal exactly, statistics to rounding."""
     ids = stream.series()["unique_id"].tolist()
     assert sorted(states["unique_id"]) == ids
-    with stream._store.reading() as view:
-        ours = dict(leaves(stream._codec.decode([b or b"" for b in view.get(ids)], ids)))
+    with stream.store.reading() as view:
+        ours = dict(leaves(stream.runtime.decode([b or b"" for b in view.get(ids)], ids)))
     blobs = states.set_index("unique_id")["record"].loc[ids].map(bytes).tolist()
-    for name, value in leaves(stream._codec.decode(blobs, ids)):
+    for name, value in leaves(stream.runtime.decode(blobs, ids)):
         if "members" in name or name.endswith("total"):
             torch.testing.assert_close(value, ours[name], rtol=1e-5, atol=1e-7, msg=lambda m, n=name: f"{n}: {m}")
         else:
@@ -66,6 +66,6 @@ def expected(stream: Stream, batches: Sequence[pd.DataFrame], level: list[int]) 
         update = stream.apply(batch, late="skip")
         if update.record is not None:
             last = stream.series().set_index("unique_id")["ds"]
-            forecast = stream.predict(list(update.ids), level=level)
+            forecast = stream.predict(level=level, ids=list(update.ids))
             parts.append(forecast.assign(cutoff=last.loc[forecast["unique_id"]].to_numpy()))
     return pd.concat(parts).sort_values(["unique_id", "cutoff", "ds"], ignore_index=True)

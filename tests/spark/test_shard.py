@@ -9,7 +9,10 @@ import pandas as pd
 import pytest
 
 from aru import Forecaster, Stream
+from aru.errors import StorageError
 from tests.shops import STATIC, TRAINED, H, both, rows
+from tests.spark.conftest import IDS
+from tests.spark.fakes import FakeMapState, FakeValueState
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'aru-forecast[spark]'")
 
@@ -18,12 +21,11 @@ PLAIN = ["unique_id", "ds", "y"]
 
 def work(stream: Stream, frame: pd.DataFrame, futr: Any = None, **asked: Any) -> dict[str, list[pd.DataFrame]]:
     """The parts of the result by kind."""
-    from aru.spark.shard import Asked, take_in
+    from aru.spark.shard import ShardOptions, forecast_shard
 
     out: dict[str, list[pd.DataFrame]] = {}
-    for kind, values in take_in(
-        stream, frame, futr, Asked(**{"level": None, "correctable": 0, "states": False, **asked})
-    ):
+    options = ShardOptions(**{"level": None, "correctable_steps": 0, "states": False, **asked})
+    for kind, values in forecast_shard(stream, frame, futr, options):
         out.setdefault(kind, []).append(pd.DataFrame(dict(values)))
     return out
 
@@ -34,10 +36,10 @@ def test_forecasts_come_with_their_cutoff_and_states_on_demand(trained: Forecast
     found = work(stream, new, level=(90.0,), states=True)
     plain.update(new)
     (forecast,), (states,) = found["forecast"], found["state"]
-    wanted = plain.predict(["a", "b", "n"], level=[90])
+    wanted = plain.predict(level=[90], ids=["a", "b", "n"])
     pd.testing.assert_frame_equal(forecast[wanted.columns], wanted, check_dtype=False)
     assert (forecast["cutoff"] == new["ds"].max()).all()
-    with plain._store.reading() as view:
+    with plain.store.reading() as view:
         assert states["record"].tolist() == view.get(states["unique_id"].tolist())
     assert set(found) == {"forecast", "state"}
 
@@ -55,10 +57,10 @@ def test_rows_left_out(trained: Forecaster) -> None:
 
 
 def test_corrections(trained: Forecaster) -> None:
-    stream = Stream(trained, correctable=2)
+    stream = Stream(trained, correctable_steps=2)
     day = both([TRAINED], "ab")[PLAIN]
-    work(stream, day, correctable=2)
-    assert work(stream, day.assign(y=30.0), correctable=2).keys() == {"forecast"}
+    work(stream, day, correctable_steps=2)
+    assert work(stream, day.assign(y=30.0), correctable_steps=2).keys() == {"forecast"}
     wanted = Stream(trained)
     wanted.update(day.assign(y=30.0))
     pd.testing.assert_frame_equal(stream.predict(), wanted.predict(), rtol=1e-5)
@@ -75,24 +77,25 @@ def test_series_without_a_future_do_not_hold_up_the_others(rich: Forecaster) -> 
     assert lost["b"].startswith("futr_df has no row for 1 of 3 future steps")
     plain.update(new, STATIC)
     forecast = pd.concat(found["forecast"]).sort_values(["unique_id", "ds"], ignore_index=True)
-    wanted = plain.predict(["a", "n"], plan)
+    wanted = plain.predict(plan, ids=["a", "n"])
     pd.testing.assert_frame_equal(forecast[wanted.columns], wanted, check_dtype=False, rtol=1e-5)
 
 
 def test_all_columns_are_there_and_text_is_plain() -> None:
-    from aru.spark.frames import build
+    from aru.spark.dataframes import build
 
     found = build(["kind", "unique_id", "ds", "aru", "reason"], "forecast", {"unique_id": ["a"], "aru": np.ones(1)})
     assert found.dtypes.astype(str).tolist() == ["object", "object", "object", "float64", "object"]
     assert found.to_numpy().tolist() == [["forecast", "a", None, 1.0, None]]
+    records = [b"\x01\x00", b"\x00\x00"]
+    assert build(["record"], "state", {"unique_id": ["a", "b"], "record": records})["record"].tolist() == records
 
 
 def test_a_batch_that_is_repeated_starts_from_the_state_before_it(trained: Forecaster) -> None:
     """A worker lives on when Spark runs a batch again: what it remembers of the first attempt must not count."""
-    from aru.spark.streaming import StateStore
-    from tests.store.test_contract import FakeState, FakeValue
+    from aru.spark.state_store import StateStore
 
-    store, records, about = StateStore(), FakeState(), FakeValue()
+    store, records, about = StateStore(), FakeMapState(), FakeValueState()
     store.attach(records, about, 1)
     stream = Stream(trained, store)
     before = dict(records)
@@ -103,3 +106,30 @@ def test_a_batch_that_is_repeated_starts_from_the_state_before_it(trained: Forec
     store.attach(records, about, 1)
     (second,) = work(stream, day)["forecast"]
     pd.testing.assert_frame_equal(first, second, check_exact=True)
+
+
+def test_records_that_the_whole_panel_shares_are_refused() -> None:
+    """A shard sees its own series only: what it learned would not be what all series have in common."""
+    from aru.spark.state_store import StateStore
+
+    store, records = StateStore(), FakeMapState()
+    store.attach(records, FakeValueState(), 1)
+    with store.reading() as view:
+        assert view.get(["shared"], "panel") == [None]
+        assert view.keys("panel") == []
+    with pytest.raises(StorageError, match="records that the whole panel shares"):
+        store.apply({("series", "a"): b"1", ("panel", "shared"): b"2"}, None)
+    assert records == {}
+
+
+def test_no_bit_of_a_forecast_depends_on_the_number_of_shards(trained: Forecaster) -> None:
+    new = both(range(TRAINED + 3), IDS + "n")[PLAIN]
+    ((whole,), (states,)) = work(Stream(trained.without_series()), new, level=(90.0,), states=True).values()
+    for shards in ([3, 8], [1, 2, 3, 5], [7, 4]):
+        parts: dict[str, list[pd.DataFrame]] = {"forecast": [], "state": []}
+        for ids in np.split(np.array(list(IDS + "n")), np.cumsum(shards)[:-1]):
+            some = new[new["unique_id"].isin(ids)]
+            for kind, found in work(Stream(trained.without_series()), some, level=(90.0,), states=True).items():
+                parts[kind] += found
+        pd.testing.assert_frame_equal(pd.concat(parts["forecast"], ignore_index=True), whole, check_exact=True)
+        assert pd.concat(parts["state"], ignore_index=True).equals(states)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import sqlite3
 import threading
@@ -13,67 +12,45 @@ from typing import Any
 import pytest
 
 from aru.errors import StorageError
-from aru.store import About, MemoryStore, RocksStore, SQLiteStore, Store
+from aru.store import About, Kind, MemoryStore, SQLiteStore, Store
+from tests.spark.fakes import FakeMapState, FakeValueState
 
 ABOUT = About(1, "f" * 32, 3, 10, [["now.last", "<i8", []]], False, True)
-DURABLE = ["sqlite", "rocks"]
 Open = Callable[[], Store]
-
-
-class FakeState(dict[Any, Any]):
-    """Spark's map and value states, as far as a store uses them."""
-
-    def getValue(self, key: Any) -> Any:
-        return self.get(key)
-
-    def updateValue(self, key: Any, value: Any) -> None:
-        self[key] = value
-
-    def removeKey(self, key: Any) -> None:
-        self.pop(key, None)
-
-
-class FakeValue:
-    value: Any = None
-
-    def get(self) -> Any:
-        return self.value
-
-    def update(self, value: Any) -> None:
-        self.value = value
 
 
 def spark_store() -> Store:
     pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'aru-forecast[spark]'")
-    from aru.spark.streaming import StateStore
+    from aru.spark.state_store import StateStore
 
     store = StateStore()
-    store.attach(FakeState(), FakeValue(), 1)
+    store.attach(FakeMapState(), FakeValueState(), 1)
     return store
 
 
-@pytest.fixture(params=["memory", "spark", *DURABLE])
-def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
+def opener(kind: str, folder: Path) -> Iterator[Open]:
     """Opens the same store again and again; closes all of them in the end."""
-    if request.param == "rocks" and importlib.util.find_spec("rocksdict") is None:
-        pytest.skip("rocksdict is not installed")
-    memory, opened = spark_store() if request.param == "spark" else MemoryStore(), list[Store]()
+    shared, opened = spark_store() if kind == "spark" else MemoryStore(), list[Store]()
 
     def make() -> Store:
-        for store in opened if request.param == "rocks" else ():
-            store.close()  # one at a time
-        kinds: dict[str, Callable[[], Store]] = {
-            "memory": lambda: memory,
-            "spark": lambda: memory,
-            "sqlite": lambda: SQLiteStore(tmp_path / "state.db"),
-            "rocks": lambda: RocksStore(tmp_path / "state"),
-        }
-        opened.append(kinds[request.param]())
+        opened.append(SQLiteStore(folder / "state.db") if kind == "sqlite" else shared)
         return opened[-1]
 
     yield make
     for store in opened:
         store.close()
+
+
+@pytest.fixture(params=["memory", "sqlite", "spark"])
+def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
+    """Every store."""
+    yield from opener(request.param, tmp_path)
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def open_whole(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
+    """Every store that sees a whole panel. On Spark a store is a shard of one."""
+    yield from opener(request.param, tmp_path)
 
 
 def fill(store: Store, **records: bytes) -> None:
@@ -101,7 +78,7 @@ def test_records_come_back_as_they_were(open_store: Open) -> None:
     with store.writing() as change:
         change.describe(ABOUT)
         change.put(odd, [bytes([i]) * (1 + i * 3000) for i in range(len(odd))])
-        change.put([odd[1]], [memoryview(b"later")])
+        change.put([odd[1]], [b"later"])
         assert change.get([odd[1], "nobody"]) == [b"later", None]
         assert change.keys() == sorted(odd)
     again = open_store()
@@ -219,6 +196,158 @@ def in_thread(work: Callable[[], Any]) -> Any:
     return results[0]
 
 
+# Records of the panel
+
+
+def read_panel(store: Store, *keys: Any) -> list[bytes | None]:
+    with store.reading() as view:
+        return view.get(keys, "panel")
+
+
+def test_a_new_store_has_no_records_of_a_panel(open_store: Open) -> None:
+    with open_store().reading() as view:
+        assert view.keys("panel") == []
+        assert view.get(["a", 7], "panel") == [None, None]
+        assert view.get([], "panel") == []
+
+
+def test_records_of_a_panel_come_back_as_they_were(open_whole: Open) -> None:
+    store = open_whole()
+    odd = ["", "ü ß", "x\x00y", "'); DROP TABLE panel; --"]
+    with store.writing() as change:
+        change.put(odd, [bytes([i]) * (1 + i * 3000) for i in range(len(odd))], "panel")
+        change.put([odd[1]], [b"later"], "panel")
+        assert change.get([odd[1], "nobody"], "panel") == [b"later", None]
+        assert change.keys("panel") == sorted(odd)
+    with open_whole().reading() as view:
+        assert view.keys("panel") == sorted(odd)
+        assert view.get([odd[2], "nobody", odd[0], odd[2]], "panel") == [b"\x02" * 6001, None, b"\x00", b"\x02" * 6001]
+
+
+def test_numbers_are_keys_of_their_own_in_a_panel_too(open_whole: Open) -> None:
+    store = open_whole()
+    with store.writing() as change:
+        change.put([10, 9, -3], [b"ten", b"nine", b"minus"], "panel")
+    assert read_panel(store, 9, 10, "9", -3) == [b"nine", b"ten", None, b"minus"]
+    with store.reading() as view:
+        assert view.keys("panel") == [-3, 9, 10]
+
+
+def test_many_records_of_a_panel_at_once(open_whole: Open) -> None:
+    store = open_whole()
+    keys = [f"s{i:06}" for i in range(40_000)]
+    with store.writing() as change:
+        change.put(keys, [key.encode() for key in keys], "panel")
+    with store.reading() as view:
+        assert view.get(keys[::-1], "panel") == [key.encode() for key in keys[::-1]]
+        assert view.keys("panel") == keys
+
+
+@pytest.mark.parametrize(("kind", "other"), [("series", "panel"), ("panel", "series")])
+def test_a_series_and_a_panel_of_one_key_are_two_records(open_whole: Open, kind: Kind, other: Kind) -> None:
+    store = open_whole()
+    with store.writing() as change:
+        change.put(["a", "b"], [b"1", b"2"], kind)
+        assert change.get(["a"], other) == [None]
+        change.put(["a"], [b"9"], other)
+        assert (change.get(["a"], kind), change.get(["a"], other)) == ([b"1"], [b"9"])
+        assert (change.keys(kind), change.keys(other)) == (["a", "b"], ["a"])
+    with store.writing() as change:
+        change.put(["a"], [b"3"], kind)
+    with open_whole().reading() as view:
+        assert (view.get(["a", "b"], kind), view.get(["a", "b"], other)) == ([b"3", b"2"], [b"9", None])
+    with store.writing() as change:
+        change.delete(["a", "b", "nobody"], kind)
+        assert (change.keys(kind), change.keys(other)) == ([], ["a"])
+    with open_whole().reading() as view:
+        assert (view.keys(kind), view.keys(other)) == ([], ["a"])
+        assert (view.get(["a"], kind), view.get(["a"], other)) == ([None], [b"9"])
+
+
+def test_series_are_meant_where_no_kind_is_said(open_whole: Open) -> None:
+    store = open_whole()
+    with store.writing() as change:
+        change.put(["a"], [b"1"])
+        change.put(["a"], [b"9"], "panel")
+    with store.writing() as change:
+        assert (change.keys(), change.get(["a"])) == (["a"], [b"1"])
+        change.delete(["a"])
+    assert (read(store, "a"), read_panel(store, "a")) == ([None], [b"9"])
+
+
+def test_heads_are_those_of_series(open_whole: Open) -> None:
+    store = open_whole()
+    with store.writing() as change:
+        change.put(["b", "a"], [b"1234", b"5678"])
+        change.put(["a", "c"], [b"xxxx", b"yyyy"], "panel")
+        assert change.heads(2) == [b"56", b"12"]
+    with open_whole().reading() as view:
+        assert view.heads(2) == [b"56", b"12"]
+
+
+def test_a_failed_change_leaves_neither_kind_behind(open_whole: Open) -> None:
+    store = open_whole()
+    with store.writing() as change:
+        change.put(["a"], [b"1"])
+        change.put(["a", "b"], [b"2", b"3"], "panel")
+
+    def fail() -> None:
+        with store.writing() as change:
+            change.put(["a", "c"], [b"9", b"9"])
+            change.put(["a", "c"], [b"9", b"9"], "panel")
+            change.delete(["b"], "panel")
+            assert change.keys("panel") == ["a", "c"]
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail()
+    for again in (store, open_whole()):
+        assert read(again, "a", "c") == [b"1", None]
+        assert read_panel(again, "a", "b", "c") == [b"2", b"3", None]
+
+
+def test_readers_see_both_kinds_of_a_change_or_neither(open_whole: Open) -> None:
+    store = open_whole()
+
+    def seen() -> Any:
+        with store.reading() as view:
+            return view.get(["a"]), view.get(["a"], "panel")
+
+    with store.writing() as change:
+        change.put(["a"], [b"old"])
+        change.put(["a"], [b"old"], "panel")
+    with store.writing() as change:
+        change.put(["a"], [b"new"])
+        change.put(["a"], [b"new"], "panel")
+        assert in_thread(seen) == ([b"old"], [b"old"])
+    assert in_thread(seen) == ([b"new"], [b"new"])
+
+
+def test_a_change_of_a_panel_adds_one_to_the_version(open_whole: Open) -> None:
+    store = open_whole()
+    with store.reading() as view:
+        start = view.version()
+    with store.writing() as change:
+        change.put(["a"], [b"1"], "panel")
+    with store.reading() as view:
+        assert view.version() == start + 1
+
+
+def test_a_shard_on_spark_keeps_no_records_of_a_panel() -> None:
+    """It sees some of the series only. Nothing of such a change is applied."""
+    store = spark_store()
+    fill(store, a=b"1")
+
+    def put() -> None:
+        with store.writing() as change:
+            change.put(["a"], [b"2"])
+            change.put(["a"], [b"2"], "panel")
+
+    with pytest.raises(StorageError, match=r"a shard sees its own series only.*Use a model without"):
+        put()
+    assert (read(store, "a"), read_panel(store, "a")) == ([b"1"], [None])
+
+
 # SQLite
 
 
@@ -269,7 +398,7 @@ def test_a_writer_that_never_gets_its_turn_says_so(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr("aru.store.sqlite.WAIT", 0.1)
     one, other = SQLiteStore(tmp_path / "state.db"), SQLiteStore(tmp_path / "state.db")
     with one.writing():
-        with pytest.raises(StorageError, match=r"was busy for 0\.1 s with other writers: try again"):
+        with pytest.raises(StorageError, match=r"was busy for 0\.1 s with other writers\. Try again\."):
             fill(other, a=b"1")
         assert read(other, "a") == [None]
     fill(other, a=b"1")
@@ -282,9 +411,3 @@ def test_descriptions_that_cannot_be_read_are_refused() -> None:
     for text in ("{", "[1]", '{"colour": 1}'):
         with pytest.raises(StorageError, match="Use the version of aru that wrote it"):
             About.from_json(text)
-
-
-def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "rocksdict", None)
-    with pytest.raises(StorageError, match=r"pip install 'aru-forecast\[rocksdb\]'"):
-        read(RocksStore(tmp_path / "state"), "a")

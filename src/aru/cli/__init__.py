@@ -1,7 +1,7 @@
 """The command line: `aru fit | predict | update | backtest | serve | spark | demo | models | datasets | state`.
 
-Bad input ends a command with exit code 2 and one line on stderr. Nothing imports torch or pandas before a
-command needs them, so that help appears at once.
+Bad input ends a command with exit code 2 and one line on stderr; with --json stdout then has one JSON object that says
+the same. Nothing imports torch or pandas before a command needs them, so that help appears at once.
 """
 
 from __future__ import annotations
@@ -11,7 +11,14 @@ from typing import Annotated
 
 import typer
 
-from aru.cli import commands, fitting, serving, spark, state
+from aru.cli.catalogue_commands import datasets, models
+from aru.cli.demo_command import demo
+from aru.cli.fit_command import fit
+from aru.cli.model_commands import backtest, predict, update
+from aru.cli.serve_command import serve
+from aru.cli.shared_options import help_of
+from aru.cli.spark_command import spark
+from aru.cli.state_commands import app as state
 
 app = typer.Typer(
     name="aru",
@@ -21,18 +28,18 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for command, example in (
-    (fitting.fit, "aru fit sales.csv model --h 14 --freq D --futr promo"),
-    (commands.predict, "aru predict model --futr next-weeks.csv --level 90 --output forecasts.csv"),
-    (commands.update, "aru update model today.csv"),
-    (commands.backtest, "aru backtest model sales.csv --windows 8 --compare"),
-    (serving.serve, "aru serve model --state state.db"),
-    (spark.spark, "aru spark --input sales --output forecasts --checkpoint checkpoint --model model"),
-    (commands.demo, "aru demo --output aru-demo"),
-    (commands.models, "aru models --json"),
-    (commands.datasets, "aru datasets --data-dir data"),
+    (fit, "aru fit sales.csv model --h 14 --freq D --futr promo"),
+    (predict, "aru predict model --futr next-weeks.csv --level 90 --output forecasts.csv"),
+    (update, "aru update model today.csv"),
+    (backtest, "aru backtest model sales.csv --windows 8 --compare"),
+    (serve, "aru serve model --state state.db"),
+    (spark, "aru spark --input sales --output forecasts --checkpoint checkpoint --model model"),
+    (demo, "aru demo --output aru-demo"),
+    (models, "aru models --json"),
+    (datasets, "aru datasets --data-dir data"),
 ):
-    app.command(epilog=f"Example: {example}")(command)
-app.add_typer(state.app)
+    app.command(help=help_of(command), epilog=f"Example: {example}")(command)
+app.add_typer(state)
 
 
 @app.callback()

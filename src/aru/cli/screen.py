@@ -6,7 +6,6 @@ import contextlib
 import json
 import math
 import os
-import re
 import traceback
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,49 +18,25 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from aru.errors import AruError, AruWarning
+from aru.cli.wording import Wording
+from aru.errors import AruError, AruWarning, reword
 
 if TYPE_CHECKING:
     import pandas as pd
 
 PREVIEW = 20  # rows of a table on the terminal
 
-# The library's messages speak of frames and arguments, a command of files and options.
-_MISSING_FILES = {"futr_df": "--futr FILE", "static_df": "--static FILE"}
-_OPTIONS = {
-    "futr_exog_list": "--futr",
-    "hist_exog_list": "--hist",
-    "stat_exog_list": "--stat",
-    "random_seed": "--seed",
-    "n_windows": "--windows",
-    "step_size": "--step",
-    **{
-        name: "--" + name.replace("_", "-")
-        for name in (
-            "h", "freq", "model", "input_size", "lags", "size", "alphas", "ridge", "integration", "scaler",
-            "transform", "distribution", "support", "alias", "max_steps", "learning_rate", "batch_size", "ensemble",
-            "val_size", "accelerator", "late", "level", "correctable",
-        )
-    },
-}  # fmt: skip
-_ALWAYS = {"n_windows", "step_size", "accelerator", "late", "level", "correctable"}  # no settings of a saved model
-_FRAME = r"\b(?P<frame>(?:new_|futr_|static_)?df)\b(?!\[)"
-_GIVEN = rf"\b(?P<given>{'|'.join(_OPTIONS)})=(?P<value>'[^']*'|-?\w+(?:\.\w+)?)"
-_NAMED = rf"\b(?P<named>{'|'.join(name for name in _OPTIONS if '_' in name)})\b"
-_WORDS = re.compile(f"{_FRAME}|{_GIVEN}|{_NAMED}")
-
 
 class Screen:
-    """The two streams of a command, and the names of the files that it works with."""
+    """The two streams of a command, and what it calls the tables and arguments of the library."""
 
-    def __init__(self, as_json: bool = False, quiet: bool = False) -> None:
+    def __init__(self, as_json: bool = False, quiet: bool = False, wording: Wording | None = None) -> None:
         self.as_json = as_json
         self.quiet = quiet or as_json
         self.out = _console(stderr=False)
         self.err = _console(stderr=True)
-        self.files: dict[str, Path] = {}
+        self.wording = wording or Wording()
         self.notes: list[str] = []
-        self.trained = False  # settings are those of a saved model, and no options of the command
 
     def say(self, text: str) -> None:
         """A line for people; machines get the JSON object instead."""
@@ -78,16 +53,30 @@ class Screen:
         if self.as_json:
             typer.echo(json.dumps(_plain({**values, "notes": self.notes}), allow_nan=False))
 
-    def note(self, message: str) -> None:
+    def note(self, text: str) -> None:
         """Something that the user should know, on stderr."""
-        text = self.translate(message)
-        if text not in self.notes:
-            self.notes.append(text)
-            self._remark("Note: ", "yellow", text)
+        line = _one_line(text)
+        if line not in self.notes:
+            self.notes.append(line)
+            self._remark("Note: ", "yellow", line)
 
-    def error(self, message: str) -> None:
-        """What was wrong, in one line on stderr."""
-        self._remark("Error: ", "bold red", self.translate(message))
+    def error(self, error: AruError) -> None:
+        """What was wrong: one line on stderr, and the JSON object for machines."""
+        message = _one_line(error.worded(self.wording))
+        self._remark("Error: ", "bold red", message)
+        rows = error.rows
+        self.result(
+            {
+                "error": {
+                    "type": type(error).__name__,
+                    "message": message,
+                    "remedy": _one_line(reword(error.remedy, self.wording)),
+                    "columns": error.columns,
+                    "rows": [] if rows is None else by_row(rows.columns),
+                    "total_rows": 0 if rows is None else len(rows),
+                }
+            }
+        )
 
     @contextlib.contextmanager
     def working(self, text: str) -> Iterator[None]:
@@ -98,36 +87,26 @@ class Screen:
             with self.err.status(Text(text)):
                 yield
 
-    def translate(self, message: str) -> str:
-        """A message of the library in one line, with files and options for its frames and arguments."""
-
-        def word(match: re.Match[str]) -> str:
-            if frame := match["frame"]:
-                return str(self.files[frame]) if frame in self.files else _MISSING_FILES.get(frame, frame)
-            if self.trained and (match["given"] or match["named"]) not in _ALWAYS:
-                return match[0]
-            if given := match["given"]:
-                value = match["value"].strip("'")
-                return f"{_OPTIONS[given]} {'none' if value == 'None' else value}"
-            return _OPTIONS[match["named"]]
-
-        return _WORDS.sub(word, " ".join(message.split()))
-
     def _remark(self, label: str, style: str, text: str) -> None:
         self.err.print(Text.assemble((label, style), text), soft_wrap=not self.err.is_terminal)
 
 
 @contextlib.contextmanager
-def screen(as_json: bool, quiet: bool = False, debug: bool = False) -> Iterator[Screen]:
-    """Run a command: our own errors end it with exit code 2 and one line, our own warnings become notes."""
-    result = Screen(as_json, quiet)
+def screen(
+    as_json: bool, quiet: bool = False, debug: bool = False, names: Mapping[str, str | Path] | None = None
+) -> Iterator[Screen]:
+    """Run a command: our own errors end it with exit code 2 and one line, our own warnings become notes.
+
+    `names` says which file or option each table and argument of the library is here.
+    """
+    result = Screen(as_json, quiet, Wording(names or {}))
     with warnings.catch_warnings():
         warnings.simplefilter("always", AruWarning)
         usual = warnings.showwarning
 
         def show(message: Any, category: Any, filename: Any, lineno: Any, file: Any = None, line: Any = None) -> None:
-            if issubclass(category, AruWarning):
-                result.note(str(message))
+            if isinstance(message, AruWarning):
+                result.note(message.worded(result.wording))
             else:
                 usual(message, category, filename, lineno, file, line)
 
@@ -137,7 +116,7 @@ def screen(as_json: bool, quiet: bool = False, debug: bool = False) -> Iterator[
         except AruError as error:
             if debug:
                 typer.echo(traceback.format_exc(), err=True)
-            result.error(str(error))
+            result.error(error)
             raise typer.Exit(2) from None
 
 
@@ -185,13 +164,21 @@ def times(column: pd.Series[Any]) -> pd.Series[Any]:
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """The rows of a frame as JSON has them."""
-    columns = {str(name): times(frame[name]).tolist() for name in frame.columns}
+    return by_row({str(name): times(frame[name]).tolist() for name in frame.columns})
+
+
+def by_row(columns: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    """Columns as a list of rows."""
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def decimals(largest: float) -> int:
     """Decimals that show four significant digits of the largest number."""
     return max(0, min(6, 3 - math.floor(math.log10(largest)))) if 0 < largest < math.inf else 0
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
 
 
 def _cell(value: Any, digits: int) -> str:

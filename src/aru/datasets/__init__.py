@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from aru.datasets import electricity, nyc_flights, parts, rossmann, standins, synthetic, tourism, traffic, walmart
-from aru.datasets.base import Dataset, Description, default_dir
+from aru.datasets.description import Dataset, Description, default_dir
 from aru.errors import ConfigError
 
 __all__ = ["DESCRIPTIONS", "Dataset", "Description", "default_dir", "load"]
@@ -43,5 +43,5 @@ def load(name: str, data_dir: str | Path | None = None, check: bool = True) -> D
     With `check`, files that do not hold the rows, series and sums of the published ones are refused.
     """
     if name not in _LOADERS:
-        raise ConfigError(f"There is no dataset {name!r}: choose one of {', '.join(_LOADERS)}.")
+        raise ConfigError(f"There is no dataset {name!r}", f"Choose one of {', '.join(_LOADERS)}.")
     return _LOADERS[name][1](default_dir() if data_dir is None else Path(data_dir), check)

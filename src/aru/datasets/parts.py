@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from aru.datasets.base import PARQUET, Dataset, Description, Facts, PaperRow, check, find, read_csv, read_parquet
+from aru.datasets.description import PARQUET, Dataset, Description, Facts, PaperRow, check, find, read_csv, read_parquet
 
 MONTHS = 51
 ABOUT = Description(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from aru.datasets.base import PARQUET, Dataset, Description, Facts, check, find, read_parquet
+from aru.datasets.description import PARQUET, Dataset, Description, Facts, check, find, read_parquet
 
 GEFCOM2012 = Description(
     name="gefcom2012",

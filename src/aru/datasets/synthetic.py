@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from aru.datasets.base import Dataset, Description
+from aru.datasets.description import Dataset, Description
 
 NOISE_IN_TEXT, NOISE_IN_CODE = 1.0, 0.05
 ABOUT = Description(

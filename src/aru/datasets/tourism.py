@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from aru.datasets.base import PARQUET, Dataset, Description, Facts, PaperRow, check, find, read_csv, read_parquet
+from aru.datasets.description import PARQUET, Dataset, Description, Facts, PaperRow, check, find, read_csv, read_parquet
 from aru.errors import StorageError
 
 ABOUT = Description(
@@ -51,7 +51,7 @@ def _read_original(path: Path) -> pd.DataFrame:
         count, year, month = (int(v) for v in column[:3])
         values = column[3 : 3 + count]
         if len(values) < count or np.isnan(values).any():
-            raise StorageError(f"{path}: series {name} has fewer than the {count} values it announces.")
+            raise StorageError(f"{path}: series {name} has fewer than the {count} values it announces")
         months = pd.date_range(pd.Timestamp(year, month, 1), periods=count, freq="MS")
         parts.append(pd.DataFrame({"unique_id": name, "ds": months, "y": values.astype(np.float32)}))
     return pd.concat(parts, ignore_index=True)

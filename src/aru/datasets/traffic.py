@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from aru.columns import Floats, Ints
-from aru.datasets.base import PARQUET, Dataset, Description, Facts, PaperRow, check, find, read_parquet
+from aru.data.columns import Floats, Ints
+from aru.datasets.description import PARQUET, Dataset, Description, Facts, PaperRow, check, find, read_parquet
 from aru.errors import StorageError
 
 ABOUT = Description(
@@ -51,8 +51,8 @@ def _read_original(folder: Path) -> pd.DataFrame:
     places = _numbers(folder / "randperm")
     if sorted(places.tolist()) != list(range(1, len(days) + 1)) or len(labels) != len(days):
         raise StorageError(
-            f"{folder}: {len(days)} days, {len(labels)} labels and a permutation of {len(places)} do not fit together. "
-            f"Download the files again from {ABOUT.source}."
+            f"{folder}: {len(days)} days, {len(labels)} labels and a permutation of {len(places)} do not fit together",
+            f"Download the files again from {ABOUT.source}.",
         )
     order = np.argsort(places)
     dates = _dates(labels[order])
@@ -84,9 +84,9 @@ def _matrices(path: Path) -> Floats:
         try:
             day = np.array(rows, dtype=np.float64)
         except ValueError as error:
-            raise StorageError(f"{path}, line {len(days) + 1}, is no matrix: {error}. Download it again.") from error
+            raise StorageError(f"{path}, line {len(days) + 1}, is no matrix: {error}", "Download it again.") from error
         if day.shape[1] != 144:
-            raise StorageError(f"{path}, line {len(days) + 1}, has {day.shape[1]} columns instead of 144.")
+            raise StorageError(f"{path}, line {len(days) + 1}, has {day.shape[1]} columns instead of 144")
         days.append(day)
     return np.stack(days)
 
@@ -99,4 +99,4 @@ def _lines(path: Path) -> list[str]:
     try:
         return [line for line in path.read_text().splitlines() if line.strip()]
     except (OSError, ValueError) as error:
-        raise StorageError(f"{path} cannot be read: {error}. Download it again.") from error
+        raise StorageError(f"{path} cannot be read: {error}", "Download it again.") from error

@@ -8,7 +8,7 @@ from html import escape
 import numpy as np
 import pandas as pd
 
-from aru.demo.scores import METHODS, Replay, by_novelty, nd_by, saved, score
+from aru.demo.outcome import METHODS, Replay, by_novelty, nd_by, saved, score
 from aru.demo.svg import Chart, Margins, Scale, day_numbers, responsive
 
 # First number of days observed of each bin of the cold-start picture: fine at first, then by weeks.

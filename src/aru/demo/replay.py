@@ -23,9 +23,10 @@ from rich.progress import track
 from rich.table import Table
 
 from aru.datasets import nyc_flights
+from aru.demo.outcome import METHODS, Replay, Season, parts, score
 from aru.demo.report import render
-from aru.demo.scores import METHODS, Replay, Season, parts, score
 from aru.forecaster import Forecaster
+from aru.settings import NetworkOptions
 
 HORIZON = 7
 UNSEEN_SHARE = 0.2
@@ -126,13 +127,12 @@ def build(model: Literal["baseline", "aru"], plan: Plan, seed: int) -> Forecaste
         futr_exog_list=nyc_flights.FUTR_EXOG,
         hist_exog_list=nyc_flights.HIST_EXOG,
         stat_exog_list=nyc_flights.STAT_EXOG,
-        integration="residual",
-        scaler="level",
         batch_size=16,
         max_steps=plan.steps,
         learning_rate=0.01,
         random_seed=seed,
         accelerator="cpu",
+        network=NetworkOptions(scaler="level"),
     )
 
 

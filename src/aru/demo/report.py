@@ -9,7 +9,7 @@ from importlib.resources import files
 import pandas as pd
 
 from aru.demo import pictures
-from aru.demo.scores import METHODS, Replay, by_novelty, nd_by, parts, saved, score
+from aru.demo.outcome import METHODS, Replay, by_novelty, nd_by, parts, saved, score
 
 _SCORES = (
     "ND is the absolute error of the median over the sum of the truth, RMSE the error of the mean in "

@@ -1,4 +1,4 @@
-"""Small charts as SVG text: enough for a report that has to open anywhere, without a script library.
+"""Small charts as SVG text, by hand: the report is one file that opens anywhere; plotting libraries weigh megabytes.
 
 A `Chart` maps data to pixels and collects marks; colours and strokes belong to the page's style sheet, which
 knows light and dark. SVG text shrinks with the picture, so `responsive` draws a chart twice, for a desk and

@@ -1,4 +1,7 @@
-"""Forecasting methods, one file each, behind the interface of `aru.models.base`."""
+"""Forecasting methods, one file each, behind the interface of `aru.models.interface`.
+
+A new method is a class in a file of its own, and a line in `MODELS`.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +10,17 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from aru.data.schema import Schema
 from aru.errors import ConfigError
 from aru.models.aru import ARU
-from aru.models.base import Model
 from aru.models.baseline import Baseline
 from aru.models.deepar import DeepAR
 from aru.models.deepstate import DeepState
 from aru.models.finetuned import FineTuned
 from aru.models.generated import Control, Generated
+from aru.models.interface import Model
 from aru.models.snail import Snail
-from aru.schema import Schema
-from aru.settings import Settings
+from aru.settings import Settings, nested
 
 
 class Method(NamedTuple):
@@ -35,24 +38,23 @@ class Method(NamedTuple):
         return self.model.adapts
 
 
-MODELS: Mapping[str, Method] = MappingProxyType(
-    {
-        "aru": Method(ARU, "Global network and a local fit.", "a small solve", "Deshpande 2019"),
-        "aru-direct": Method(ARU, "The local fit alone.", "a small solve", "Deshpande 2019", {"integration": "direct"}),
-        "aru-generated": Method(Generated, "Local fit from the encoder.", "a network pass", "Deshpande 2019"),
-        "aru-control": Method(Control, "ARU's weights, nothing local.", "a network pass", "none: a control"),
-        "baseline": Method(Baseline, "Global encoder-decoder.", "a network pass", "Deshpande 2019"),
-        "deepar": Method(DeepAR, "Autoregressive, sampled paths.", "200 paths", "Salinas 2020"),
-        "deepstate": Method(DeepState, "RNN writes a state space model.", "a Kalman filter", "Rangapuram 2018"),
-        "snail": Method(Snail, "Convolutions and attention.", "attention", "Mishra 2018"),
-    }
-)
+MODELS: dict[str, Method] = {
+    "aru": Method(ARU, "Global network and a local fit.", "a small solve", "Deshpande 2019"),
+    "aru-direct": Method(ARU, "The local fit alone.", "a small solve", "Deshpande 2019", {"integration": "direct"}),
+    "aru-generated": Method(Generated, "Local fit from the encoder.", "a network pass", "Deshpande 2019"),
+    "aru-control": Method(Control, "ARU's weights, nothing local.", "a network pass", "none: a control"),
+    "baseline": Method(Baseline, "Global encoder-decoder.", "a network pass", "Deshpande 2019"),
+    "baseline-finetuned": Method(FineTuned, "Baseline, its output layer tuned.", "a gradient step", "Deshpande 2019"),
+    "deepar": Method(DeepAR, "Autoregressive, sampled paths.", "200 paths", "Salinas 2020"),
+    "deepstate": Method(DeepState, "RNN writes a state space model.", "a Kalman filter", "Rangapuram 2018"),
+    "snail": Method(Snail, "Convolutions and attention.", "attention", "Mishra 2018"),
+}
 
 
 def method(name: str) -> Method:
     """The method behind `Forecaster(model=name)`."""
     if name not in MODELS:
-        raise ConfigError(f"model={name!r} is not known: choose one of {', '.join(sorted(MODELS))}.")
+        raise ConfigError(f"`model={name!r}` is not known", f"Choose one of {', '.join(sorted(MODELS))}.")
     return MODELS[name]
 
 
@@ -65,31 +67,34 @@ def resolve(settings: Settings) -> Settings:
     chosen = method(settings.model)
     model = chosen.model
     idle = model.ignores | set(chosen.fixed)
-    search = {k: v for k, v in (settings.search or {}).items() if k not in idle} or None
-    settings = dataclasses.replace(settings, search=search, **chosen.fixed)
+    search = {k: v for k, v in (settings.training.search or {}).items() if k not in idle} or None
+    settings = with_settings(settings, {"search": search, **chosen.fixed})
     if settings.distribution == "auto" and len(model.distributions) == 1:
         settings = dataclasses.replace(settings, distribution=model.distributions[0])
     for name, value, allowed in (
         ("distribution", settings.distribution, ("auto", *model.distributions)),
-        ("loss", settings.loss, model.loss_names),
-        ("encoder", settings.encoder, model.encoders),
-        ("finetune_steps", settings.finetune_steps, (settings.finetune_steps if model is Baseline else 0,)),
+        ("encoder", settings.network.encoder, model.encoders),
     ):
         if value not in allowed:
             choice = " or ".join(map(repr, allowed))
-            raise ConfigError(f"model={settings.model!r} does not work with {name}={value!r}: use {choice}.")
-    if settings.gate and not (model.adapts or settings.finetune_steps):
-        raise ConfigError(f"model={settings.model!r} does not adapt, so that gate=True has nothing to mix: use 'aru'.")
-    joined = {settings.integration, *(settings.search or {}).get("integration", ())}
-    if settings.gate and model is ARU and "direct" in joined:
+            raise ConfigError(f"`model={settings.model!r}` does not work with `{name}={value!r}`", f"Use {choice}.")
+    if settings.gate and not model.adapts:
+        raise ConfigError(f"`model={settings.model!r}` does not adapt: `gate=True` has nothing to mix", "Use 'aru'.")
+    joined = {settings.network.integration, *(search or {}).get("integration", ())}
+    if settings.gate and issubclass(model, ARU) and "direct" in joined:
         raise ConfigError(
-            "integration='direct' forecasts nothing from an empty local state, so that gate=True has nothing to fall "
-            "back on: use 'residual'."
+            "`integration='direct'` forecasts nothing from an empty local state, which `gate=True` falls back on",
+            "Use 'residual'.",
         )
     return settings
 
 
+def with_settings(settings: Settings, changed: Mapping[str, Any]) -> Settings:
+    """The same settings with some changed, by name, wherever they live."""
+    options = {"network": settings.network, "training": settings.training}
+    return dataclasses.replace(settings, **nested({**options, **changed}))
+
+
 def build(settings: Settings, schema: Schema) -> Model:
     """A model with fresh weights."""
-    chosen = method(settings.model)
-    return (FineTuned if settings.finetune_steps else chosen.model)(settings, schema)
+    return method(settings.model).model(settings, schema)

@@ -7,21 +7,24 @@ the Student-t weight of its residual against a global head, which is trained bes
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
-from aru.cell import ARUCell, ARUState, solve_ridge
-from aru.distributions import student_weight
-from aru.models.adapting import AdaptingModel, AdaptingState, Decoded, pick
-from aru.models.base import Losses, Output, sum_losses
+from aru.data.rows import Rows
+from aru.data.schema import Schema
+from aru.models.interface import Emitted, Losses, Output, sum_losses
 from aru.models.joint import Joint, Local
 from aru.models.network import Targets
-from aru.schema import Schema
+from aru.models.windowed import Origin, WindowedModel, WindowState
+from aru.nn.cell import ARUCell, ARUState, local_variance, solve_ridge, with_one
+from aru.nn.distributions import student_weight
+from aru.nn.ridge import absorb
+from aru.nn.windows import Block, Context, Grid, leads
 from aru.settings import Settings
-from aru.windows import Block, Grid, leads
 
 
 class Fitted(NamedTuple):
@@ -32,25 +35,44 @@ class Fitted(NamedTuple):
     now: Float[Tensor, "batch J dim"]  # NaN where there is no answer
 
 
-class ARU(AdaptingModel):
+class LocalFit(NamedTuple):
+    """What a forecast takes from the statistics."""
+
+    theta: Float[Tensor, "batch J dim"]  # NaN where there is no answer
+    sn: Float[Tensor, "batch J"]
+    ss: Float[Tensor, "batch J"]
+
+
+class Lesson(NamedTuple):
+    """What the cell learns from rows: its features, what they shall explain, and the weight of each row."""
+
+    x: Float[Tensor, "*batch row dim"]  # in double precision, the constant included
+    u: Float[Tensor, "*batch row"]
+    weight: Float[Tensor, "*batch row"]  # 0 where there was no value
+
+
+class ARU(WindowedModel):
     """Adapts to every observation of every series."""
+
+    exported = MappingProxyType({"encode": Origin, "decode": Lesson, "emit": Emitted})
 
     def __init__(self, settings: Settings, schema: Schema) -> None:
         super().__init__(settings, schema)
-        _, second, dim = settings.network_size.hidden
-        self.robust = settings.robust
-        self.fits_residual = settings.integration == "residual"
-        self.cell_input = settings.cell_input
-        width = {"h": dim, "x": dim, "raw": self.network.x_width}[settings.cell_input]
-        self.cell_features = (
-            nn.Sequential(nn.Linear(self.network.x_width, second), nn.ReLU(), nn.Linear(second, dim), nn.ReLU())
-            if settings.cell_input == "x"
-            else nn.Identity()
-        )
+        options = settings.network
+        self.robust = options.robust
+        self.fits_residual = options.integration == "residual"
         self.cell = ARUCell(
-            width, settings.alphas, settings.ridge, settings.learn_ridge, settings.learn_alphas, settings.stop_gradient
+            self.feature_width(settings), options.alphas, options.ridge, options.learn_ridge, options.learn_alphas
         )
         self.joint = Joint(settings, self.family)
+
+    def feature_width(self, settings: Settings) -> int:
+        """How many features the cell regresses on."""
+        return settings.network_size.hidden[-1]
+
+    def features(self, h: Float[Tensor, "batch *window row dim"], x: Tensor) -> Tensor:
+        """What the cell regresses on: the decoder's h. `x` are the inputs of the same rows."""
+        return h
 
     def init_local(self, n: int) -> Fitted:
         """Zero statistics: the local mean and variance are 0."""
@@ -68,81 +90,83 @@ class ARU(AdaptingModel):
         S = net.stride
         out = self.cell.scan_windows(
             None,
-            self._cell_input(h, x, grid),
+            self.features(h, leads(x, grid, 0, net.h)),
             u[:, :, :S],
             (targets.observed & origins.informed.unsqueeze(-1))[:, :, :S],
             None if w is None else w[:, :, :S],
         )
         loss = self.value_losses(self.joint(h, Local(out.mean, out.variance, out.sn), prior), targets, scale)
-        beside = self.joint.second_forecast(h)
-        if beside is not None:
-            loss = loss + self.value_losses(beside, targets, scale)
+        second = self.joint.second_forecast(h)
+        if second is not None:
+            loss = loss + self.value_losses(second, targets, scale)
         return sum_losses(loss, targets.observed, scored, out.failed)
 
-    def forecast(self, state: AdaptingState, block: Block) -> Output:
+    def emit(self, context: Context, future: Rows, fit: LocalFit) -> Emitted:
+        """The forecast of a local fit and the context up to now."""
+        x, origins, h = self.network.run_now(context, future)
+        theta = torch.where(fit.theta.isnan(), 0.0, fit.theta)  # the prediction of an empty state
+        features = self.features(h, x.unsqueeze(1))[:, 0].double()
+        m = (features @ theta[..., :-1].transpose(1, 2) + theta[..., -1].unsqueeze(1)).float().unsqueeze(1)
+        a = local_variance(fit.ss, fit.sn).float().unsqueeze(1)
+        mu, sigma = self.joint(h, Local(m, a, fit.sn.unsqueeze(1)), self.joint.prior(h))
+        return Emitted(mu[:, 0].double(), sigma[:, 0].double(), origins.scale[:, 0])
+
+    def samples(self, context: Context, future: Rows) -> dict[str, tuple[Any, ...]]:
+        """Those of a windowed model, and of a forecast from empty statistics."""
+        empty = WindowState(self.init_local(len(context.total)), context.total, context.total)
+        return {**super().samples(context, future), "emit": (context, future, self.local_fit(empty))}
+
+    def forecast(self, state: WindowState, context: Context, future: Rows) -> Output:
         """Forecast with theta of all observations so far and the context up to now."""
-        net, grid, stats, now = self.network, Grid(0, 1, 1), state.local.stats, state.local.now
-        x, origins, h = net.run(block, grid)
-        failed = now.isnan()
-        theta = torch.where(failed, 0.0, now)
-        hc = self._cell_input(h, x, grid).squeeze(1)
-        m = (nn.functional.pad(hc.double(), (0, 1), value=1.0) @ theta.mT).to(h.dtype).unsqueeze(1)
-        a = self.cell.variance(stats).to(h.dtype).unsqueeze(1)
-        params = self.joint(h, Local(m, a, stats.sn.unsqueeze(1)), self.joint.prior(h))
-        return Output(self.predictive(params, origins.scale), failed.any(-1).any(-1))
+        emitted = self.call("emit", context, future, self.local_fit(state))
+        return Output(self.predictive(emitted), state.local.now.sum((1, 2)).isnan())
+
+    def local_fit(self, state: WindowState) -> LocalFit:
+        """What the statistics give now."""
+        local: Fitted = state.local
+        return LocalFit(local.now, local.stats.sn, local.stats.ss)
 
     def update(
-        self, state: AdaptingState, block: Block, position: Int[Tensor, " batch"], steps: Int[Tensor, " batch"]
-    ) -> AdaptingState:
-        """The same as every adapting model, and the fit to all of it, which forecasts then use as it is."""
-        return self._fit(super().update(state, block, position, steps))
+        self,
+        state: WindowState,
+        context: Context,
+        rows: Rows,
+        position: Int[Tensor, " batch"],
+        steps: Int[Tensor, " batch"],
+        after: Context,
+    ) -> WindowState:
+        """The same as every windowed model, and the fit to all of it, which forecasts then use as it is."""
+        return self._fit(super().update(state, context, rows, position, steps, after))
 
-    def age(self, state: AdaptingState, steps: Int[Tensor, " batch"]) -> AdaptingState:
+    def age(self, state: WindowState, steps: Int[Tensor, " batch"]) -> WindowState:
         """Unobserved steps only age the statistics."""
-        kept = self.cell.alphas ** steps.unsqueeze(1)
-        stats = ARUState(*(kept.reshape(*kept.shape, *(1,) * (v.ndim - 2)) * v for v in state.local.stats))
-        return self._fit(state._replace(local=state.local._replace(stats=stats)))
+        return self._fit(state._replace(local=state.local._replace(stats=self.cell.age(state.local.stats, steps))))
 
-    def _fit(self, state: AdaptingState) -> AdaptingState:
-        now = self.fit_all(state.local.stats.sxx, state.local.stats.sxy)
+    def _fit(self, state: WindowState) -> WindowState:
+        """theta of all observations so far, NaN where there is no answer."""
+        stats: ARUState = state.local.stats
+        now, failed = solve_ridge(stats.sxx, stats.sxy, self.cell.ridge)
+        if failed.any():
+            now = torch.where(failed.unsqueeze(-1), torch.nan, now)
         return state._replace(local=state.local._replace(now=now))
 
-    def fit_all(
-        self, sxx: Float[Tensor, "batch J dim dim"], sxy: Float[Tensor, "batch J dim"]
-    ) -> Float[Tensor, "batch J dim"]:
-        """theta of all observations so far, NaN where there is no answer."""
-        theta, failed = solve_ridge(sxx, sxy, self.cell.ridge)
-        return torch.where(failed.unsqueeze(-1), torch.nan, theta)
+    def begin_window(self, local: Fitted) -> Fitted:
+        """theta at the origin predicts all rows up to the next one."""
+        return local._replace(theta=self.cell.solve(local.stats)[0])
 
-    def learn(self, local: Fitted, rows: Decoded, steps: Int[Tensor, " batch"]) -> Fitted:
+    def learn(self, local: Fitted, lesson: Lesson, steps: Int[Tensor, " batch"]) -> Fitted:
         """Add rows of a window whose origin had theta."""
-        u, w = self._cell_rows(rows.targets, self.joint.prior(rows.h), rows.scale)
-        stats = self.cell.absorb(
-            local.stats,
-            local.theta,
-            self._cell_input(rows.h, rows.x, rows.grid).squeeze(1),
-            u.squeeze(1),
-            rows.targets.observed.squeeze(1),
-            None if w is None else w.squeeze(1),
-            steps,
-        )
-        return local._replace(stats=stats)
+        rows = (lesson.x, lesson.u, lesson.weight, steps)
+        return local._replace(stats=ARUState(*absorb(local.stats, self.cell.alphas, local.theta, *rows)))
 
-    def learn_windows(
-        self, local: Fitted, rows: Decoded, steps: Int[Tensor, "batch window"], last: Int[Tensor, " batch"]
-    ) -> Fitted:
-        """Add the rows of several windows, and keep theta of the last one's origin."""
-        u, w = self._cell_rows(rows.targets, self.joint.prior(rows.h), rows.scale)
-        features = self._cell_input(rows.h, rows.x, rows.grid)
-        out = self.cell.scan_windows(local.stats, features, u, rows.targets.observed, w, steps)
-        return Fitted(out.state, pick(out.theta, last), local.now)
-
-    def _cell_input(self, h: Tensor, x: Tensor, grid: Grid) -> Tensor:
-        """What the cell regresses on: the decoder's h, or features of x alone."""
-        if self.cell_input == "h":
-            return h
-        features: Tensor = self.cell_features(leads(x, grid, 0, h.shape[2]))
-        return features
+    def lesson(
+        self, h: Float[Tensor, "row 1 dim"], x: Tensor, targets: Targets, scale: Float[Tensor, "row 1"]
+    ) -> Lesson:
+        """Features, what the global forecast leaves to explain, and robust weights."""
+        u, w = self._cell_rows(targets, self.joint.prior(h), scale)
+        weight = torch.where(targets.observed, torch.ones_like(u) if w is None else w, 0.0).double()
+        features = self.features(h, x).double()
+        return Lesson(with_one(features), torch.where(targets.observed, u, 0.0).double(), weight)
 
     def _cell_rows(self, targets: Targets, prior: Tensor | None, scale: Tensor) -> tuple[Tensor, Tensor | None]:
         """What the cell fits, and the weight of each observation."""

@@ -21,12 +21,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from aru.distributions import Params, Samples, inverse_transform
-from aru.models.base import CELL, Empty, Losses, Model, Output, sum_losses
+from aru.data.rows import Rows
+from aru.data.schema import Schema
+from aru.models.interface import CELL, Empty, Losses, Model, Output, sum_losses
 from aru.models.network import Inputs
-from aru.schema import Schema
+from aru.nn.distributions import Params, Samples, inverse_transform
+from aru.nn.linear import beside
+from aru.nn.tree import tree_map
+from aru.nn.windows import NOW, Block, Context, Grid, leads, scales
 from aru.settings import Settings
-from aru.windows import Block, Grid, leads, scales
 
 PATHS = 200
 AT_ONCE = 2**17  # paths of all series together in one RNN step, which bounds memory
@@ -40,25 +43,29 @@ class Sequence(NamedTuple):
 
 
 class DeepAR(Model):
-    """Frozen between trainings: new observations only move the context on."""
+    """Frozen between trainings: new observations only move the context on. It runs in torch alone.
+
+    A path's next step reads its last one, and the quantiles of counts between the two are no network.
+    """
 
     adapts = False
     network_class = Inputs
     encoders = ("lstm", "gru")  # sampling needs the RNN step by step
-    ignores = CELL | {"stride", "decoder_rnn"}
+    ignores = CELL | {"stride"}
 
     def __init__(self, settings: Settings, schema: Schema) -> None:
         super().__init__(settings, schema)
-        units, layers = settings.network_size.rnn, settings.encoder_layers
-        cell = {"lstm": nn.LSTM, "gru": nn.GRU}[settings.encoder]
+        options = settings.network
+        units, layers = settings.network_size.rnn, options.encoder_layers
+        cell = {"lstm": nn.LSTM, "gru": nn.GRU}[options.encoder]
         self.rnn: nn.RNNBase = cell(
             self.network.context_width,
             units,
             num_layers=layers,
             batch_first=True,
-            dropout=settings.dropout if layers > 1 else 0.0,
+            dropout=options.dropout if layers > 1 else 0.0,
         )
-        self.dropout = nn.Dropout(settings.dropout)
+        self.dropout = nn.Dropout(options.dropout)
         self.head = nn.Linear(units, 2)
         self.levels: Tensor
         self.register_buffer("levels", _levels(PATHS, settings.h), persistent=False)
@@ -82,17 +89,17 @@ class DeepAR(Model):
         params = self._params(output[:, -net.h :].unflatten(0, rows.shape[:2]))
         return sum_losses(self.value_losses(params, targets, scale.unsqueeze(-1)), targets.observed, scored)
 
-    def forecast(self, state: Empty, block: Block) -> Output:
+    def forecast(self, state: Empty, context: Context, future: Rows) -> Output:
         """Sample paths, some series at a time."""
-        n = len(block.y)
-        size = max(1, AT_ONCE // PATHS)
-        parts = [self._paths(Block._make(v[lo : lo + size] for v in block)) for lo in range(0, max(n, 1), size)]
+        n, size = len(context.total), max(1, AT_ONCE // PATHS)
+        block = self.block(context, future)
+        parts = [self._paths(tree_map(lambda v, lo=lo: v[lo : lo + size], block)) for lo in range(0, max(n, 1), size)]
         paths = torch.cat(parts, 1)
         return Output(Samples(paths, self.nonnegative), torch.zeros(n, dtype=torch.bool, device=paths.device))
 
     def _paths(self, block: Block) -> Float[Tensor, "path series lead"]:
         """Ancestral sampling: each row's sample is the next row's input. A true recurrence over the leads."""
-        grid, n, h = Grid(0, 1, 1), len(block.y), self.network.h
+        grid, n, h = NOW, len(block.total), self.network.h
         scale, _ = scales(block, grid, self.network.scaling)
         sequence = self._sequence(block, grid, scale)
         rows = torch.cat([sequence.past, sequence.future[:, :, :1]], 2).squeeze(1)
@@ -118,13 +125,13 @@ class DeepAR(Model):
     def _sequence(self, block: Block, grid: Grid, scale: Tensor) -> Sequence:
         """Value and mask of the row before, historic covariates of the row before, x and lags of the row itself."""
         net = self.network
-        x = net.inputs(block)
+        x = net.inputs(block.rows, block.static)
         context = net.contexts(block, x, grid, scale)
         hist_width = context.shape[-1] - 2 - net.x_width - net.lag_width
         value, x_past, hist, lag_past = context.split([2, net.x_width, hist_width, net.lag_width], -1)
         x_next = leads(x, grid, net.input_size, net.h)
         lag_next = net.future_lags(block, grid, scale, net.h)
-        known = torch.cat([torch.cat([x_past, x_next], 2), torch.cat([lag_past, lag_next], 2)], -1)
+        known = beside(torch.cat([x_past, x_next], 2), torch.cat([lag_past, lag_next], 2))
         before = torch.cat([value, hist], -1)
         before = torch.nn.functional.pad(before, (0, 0, 0, net.h - 1))  # after the origin nothing is known
         rows = torch.cat([before[..., :2], known[:, :, 1:], before[..., 2:]], -1)

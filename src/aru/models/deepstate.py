@@ -10,13 +10,14 @@ counted from the first of its context, t = 1, to its last lead, t = E + h:
     season <- season            + gamma_t(season) c_t eps_t   for each season; one shock moves them all
     b_t, sigma_t, gamma_t = f(o_t)      mean and spread of the state before t = 1: f(o_1)
 
-What is local is the filter alone (`aru.kalman`): it reads the values of the context, and its predictions of the rows
-that follow are the forecast, Gaussian in closed form.
+What is local is the filter alone (`aru.models.kalman`): it reads the values of the context, and its predictions of the
+rows that follow are the forecast, Gaussian in closed form.
 """
 
 from __future__ import annotations
 
 import math
+from types import MappingProxyType
 from typing import NamedTuple
 
 import torch
@@ -24,14 +25,15 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn.functional import pad, softplus
 
-from aru.distributions import MIN_SIGMA, Params
-from aru.encoders import Encoder
-from aru.kalman import State, System, kalman_filter
-from aru.models.base import CELL, Stateless
+from aru.data.schema import Schema
+from aru.models.interface import CELL, Stateless
+from aru.models.kalman import Latent, System, kalman_filter
 from aru.models.network import Inputs
-from aru.schema import Schema
+from aru.nn.distributions import MIN_SIGMA, Params
+from aru.nn.encoders import Encoder
+from aru.nn.linear import beside
+from aru.nn.windows import Block, Grid, contexts, leads, scales
 from aru.settings import Settings
-from aru.windows import Block, Grid, contexts, leads, scales
 
 HARMONICS = 6  # of a season: a cycle of more than 13 values is drawn smoothly, which bounds the size of the state
 # In units of z, for level, trend and each season: where training begins, and what is never exceeded. The limits keep
@@ -42,7 +44,7 @@ NOISE = 0.3
 DAMPING = 0.95
 
 
-class Rows(NamedTuple):
+class Filtering(NamedTuple):
     """The rows of all windows, context and leads; values are those of the context."""
 
     inputs: Float[Tensor, "window row features"]
@@ -79,7 +81,7 @@ class Seasons(nn.Module):
 
     def forward(self, codes: Tensor) -> Float[Tensor, "batch time terms"]:
         """The terms of each row, from its codes of known covariates and calendar."""
-        terms: Tensor = self.table[codes[..., self.columns] + self.first].sum(-2)
+        terms: Tensor = self.table[codes[..., self.columns].long() + self.first].sum(-2)
         return terms
 
 
@@ -104,13 +106,13 @@ class Emitter(Inputs):
 
     def __init__(self, settings: Settings, schema: Schema) -> None:
         super().__init__(settings, schema)
-        units, width = settings.network_size.rnn, settings.network_size.hidden[0]
+        units, width, options = settings.network_size.rnn, settings.network_size.hidden[0], settings.network
         inputs = self.context_width - 2 + 1  # without y and its mask, and with a constant: there may be nothing else
-        self.encoder = Encoder(settings.encoder, inputs, units, settings.encoder_layers, settings.dropout)
+        self.encoder = Encoder(options.encoder, inputs, units, options.encoder_layers, options.dropout)
         self.layers = nn.Sequential(
             nn.Linear(units + inputs, width),
             nn.ReLU(),
-            nn.Dropout(settings.dropout),
+            nn.Dropout(options.dropout),
             nn.Linear(width, width),
             nn.ReLU(),
         )
@@ -132,19 +134,19 @@ class Emitter(Inputs):
             self.shock.bias.copy_((torch.tensor(SHOCK)[kind] / self.most_shock).logit())
             self.spread.bias.copy_((torch.tensor(SPREAD)[kind[part]] / self.most_spread).logit())
 
-    def rows(self, block: Block, grid: Grid, scale: Float[Tensor, "batch window"]) -> Rows:
+    def rows(self, block: Block, grid: Grid, scale: Float[Tensor, "batch window"]) -> Filtering:
         """The context and the leads of every origin. After the origin historic covariates are unknown."""
         E, h = self.input_size, self.h
-        x = self.inputs(block)
+        x = self.inputs(block.rows, block.static)
         context = self.contexts(block, x, grid, scale)
         hist = self._unknown_hist(block).expand(*scale.shape, h, -1)
-        lead = torch.cat([leads(x, grid, E, h), hist, self.future_lags(block, grid, scale, h)], -1)
+        lead = beside(leads(x, grid, E, h), hist, self.future_lags(block, grid, scale, h))
         inputs = pad(torch.cat([context[..., 2:], lead], 2), (0, 1), value=1.0)
-        season = contexts(self.seasons(block.futr_cat), grid, E + h)
+        season = contexts(self.seasons(block.rows.futr_cat), grid, E + h)
         z, seen = pad(context[..., :2], (0, 0, 0, h)).flatten(0, 1).unbind(-1)
-        return Rows(inputs.flatten(0, 1), season.flatten(0, 1), z, seen > 0)
+        return Filtering(inputs.flatten(0, 1), season.flatten(0, 1), z, seen > 0)
 
-    def state_space(self, rows: Rows) -> tuple[System, State]:
+    def state_space(self, rows: Filtering) -> tuple[System, Latent]:
         """The state space model of every window, and its prior.
 
         Before the first value of its context a state stands still: a series that has none forecasts from the prior.
@@ -163,22 +165,23 @@ class Emitter(Inputs):
             damping=_last(torch.where(moves, damping, 1.0)),
         )
         spread = self.most_spread * self.spread(output[:, 0]).sigmoid()
-        return system, State(_last(self.mean(output[:, 0])), _last(torch.diag_embed(spread.square())))
+        return system, Latent(_last(self.mean(output[:, 0])), _last(torch.diag_embed(spread.square())))
 
     def _unknown_hist(self, block: Block) -> Float[Tensor, " hist"]:
         """A row of historic covariates, encoded as one where all are missing."""
-        numbers = torch.arange(2.0, device=block.hist.device).repeat(block.hist.shape[-1] // 2)
-        codes = block.hist_cat.new_zeros(1, block.hist_cat.shape[-1])
+        hist, hist_cat = block.rows.hist, block.rows.hist_cat
+        numbers = torch.arange(2.0, device=hist.device).repeat(hist.shape[-1] // 2)
+        codes = hist_cat.new_zeros(1, hist_cat.shape[-1])
         return torch.cat([numbers, self.hist_embeddings(codes).squeeze(0)])
 
 
 class DeepState(Stateless):
-    """Frozen between trainings: its filter reads the context anew for every forecast."""
+    """Frozen between trainings: its filter reads the context anew for every forecast. It runs in torch alone."""
 
     network_class = Emitter
-    ignores = CELL | {"stride", "decoder_rnn"}
+    ignores = CELL | {"stride"}
     distributions = ("gaussian",)
-    loss_names = ("nll",)
+    exported = MappingProxyType({})  # the filter is a recurrence in double precision
     network: Emitter
 
     def params(self, block: Block, grid: Grid) -> tuple[Params, Float[Tensor, "batch window"]]:

@@ -1,4 +1,4 @@
-"""The baseline, fine-tuned for each series: `finetune_steps` gradient steps on its output layer at every observation.
+"""The baseline, fine-tuned for each series: a gradient step on its output layer at every observation.
 
     W_i <- W_i - rate / (1 + |h|^2) dNLL(z; mu, sigma) / dW_i      with [mu, raw] = W_i [h, 1]
 
@@ -10,20 +10,22 @@ from one after the other: the weights of a row depend on those before it.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from aru.distributions import Params
-from aru.models.adapting import AdaptingModel, AdaptingState, Decoded
-from aru.models.base import CELL, Losses, Output, sum_losses
+from aru.data.rows import Rows
+from aru.data.schema import Schema
+from aru.models.interface import CELL, Emitted, Losses, Output, sum_losses
 from aru.models.network import Targets
-from aru.schema import Schema
+from aru.models.windowed import Origin, WindowedModel, WindowState
+from aru.nn.distributions import Params
+from aru.nn.windows import Block, Context, Grid
 from aru.settings import Settings
-from aru.windows import Block, Grid
 
 RATE = 0.01
 
@@ -34,15 +36,31 @@ class Moved(NamedTuple):
     delta: Float[Tensor, "batch 2 dim"]
 
 
-class FineTuned(AdaptingModel):
+class Read(NamedTuple):
+    """What the output layer reads for each of the leads, and the scale of the series."""
+
+    h: Float[Tensor, "batch lead dim"]
+    scale: Float[Tensor, " batch"]
+
+
+class Examples(NamedTuple):
+    """Rows to take a gradient step on."""
+
+    h: Float[Tensor, "*batch row dim"]
+    z: Float[Tensor, "*batch row"]
+    observed: Bool[Tensor, "*batch row"]
+    scale: Float[Tensor, "*batch row"]
+
+
+class FineTuned(WindowedModel):
     """Adapts by gradients where ARU adapts in closed form."""
 
     ignores = CELL
+    exported = MappingProxyType({"encode": Origin, "decode": Examples, "read": Read})
 
     def __init__(self, settings: Settings, schema: Schema) -> None:
         super().__init__(settings, schema)
         self.head = nn.Linear(settings.network_size.hidden[-1], 2)
-        self.steps = settings.finetune_steps
 
     def losses(self, block: Block, grid: Grid, scored: slice = slice(None)) -> Losses:
         """The baseline's: all series share one output layer."""
@@ -56,38 +74,49 @@ class FineTuned(AdaptingModel):
         """The common output layer."""
         return Moved(torch.zeros(n, *self._common().shape, device=self._common().device))
 
-    def forecast(self, state: AdaptingState, block: Block) -> Output:
+    def begin_window(self, local: Moved) -> Moved:
+        """Nothing depends on where windows begin but h."""
+        return local
+
+    def read(self, context: Context, future: Rows) -> Read:
+        """h of the leads after the context."""
+        _, origins, h = self.network.run_now(context, future)
+        return Read(h[:, 0], origins.scale[:, 0])
+
+    def samples(self, context: Context, future: Rows) -> dict[str, tuple[Any, ...]]:
+        """Those of a windowed model, and of a forecast."""
+        return {**super().samples(context, future), "read": (context, future)}
+
+    def forecast(self, state: WindowState, context: Context, future: Rows) -> Output:
         """The forecast of each series' own output layer."""
-        _, origins, h = self.network.run(block, Grid(0, 1, 1))
-        params = self._params(self._common() + state.local.delta, h)
-        return Output(self.predictive(params, origins.scale), torch.zeros(len(h), dtype=torch.bool, device=h.device))
+        h, scale = self.call("read", context, future)
+        mu, sigma = self._params(self._common() + state.local.delta, h.unsqueeze(1))
+        emitted = Emitted(mu.squeeze(1).double(), sigma.squeeze(1).double(), scale)
+        return Output(self.predictive(emitted), torch.zeros(len(h), dtype=torch.bool, device=h.device))
 
-    def learn(self, local: Moved, rows: Decoded, steps: Int[Tensor, " batch"]) -> Moved:
-        """Gradient steps on each of the rows."""
-        return self.learn_windows(local, rows, steps.unsqueeze(1), torch.zeros_like(steps))
+    def lesson(
+        self, h: Float[Tensor, "row 1 dim"], x: Tensor, targets: Targets, scale: Float[Tensor, "row 1"]
+    ) -> Examples:
+        """The rows as they are."""
+        return Examples(h, targets.z, targets.observed, scale.expand_as(targets.z))
 
-    def learn_windows(
-        self, local: Moved, rows: Decoded, steps: Int[Tensor, "batch window"], last: Int[Tensor, " batch"]
-    ) -> Moved:
-        """Gradient steps on each row of each window, in order."""
-        exists = torch.arange(rows.h.shape[2], device=steps.device) < steps.unsqueeze(-1)
-        z, usable = rows.targets.z.flatten(1), (rows.targets.observed & exists).flatten(1)
-        scale = rows.scale.expand_as(rows.targets.z).flatten(1)
-        h, delta = rows.h.flatten(1, 2), local.delta
-        for t in range(h.shape[1]):
-            at = slice(t, t + 1)
-            for _ in range(self.steps):
-                delta = self._step(delta, h[:, at], Targets(z[:, at], usable[:, at]), scale[:, at])
+    def learn(self, local: Moved, lesson: Examples, steps: Int[Tensor, " batch"]) -> Moved:
+        """A gradient step on each row, in order."""
+        delta = local.delta
+        for t in range(lesson.h.shape[1]):
+            row = Examples(*(v[:, t : t + 1] for v in lesson))
+            delta = self._step(delta, row._replace(observed=row.observed & (t < steps).unsqueeze(1)))
         return Moved(delta)
 
-    def _step(self, delta: Tensor, h: Float[Tensor, "batch 1 dim"], row: Targets, scale: Tensor) -> Tensor:
+    def _step(self, delta: Tensor, row: Examples) -> Tensor:
         """One gradient step of every series whose row was observed."""
         with torch.enable_grad():
             moved = delta.detach().requires_grad_()
-            params = self._params(self._common().detach() + moved, h.unsqueeze(1))
-            loss = self.value_losses(Params(*(p.squeeze(1) for p in params)), row, scale).sum()
+            params = self._params(self._common().detach() + moved, row.h.unsqueeze(1))
+            params = Params(*(p.squeeze(1) for p in params))
+            loss = self.value_losses(params, Targets(row.z, row.observed), row.scale).sum()
             (gradient,) = torch.autograd.grad(loss, moved)
-        size = (1 + h.square().sum(-1, keepdim=True)).sqrt()
+        size = (1 + row.h.square().sum(-1, keepdim=True)).sqrt()
         gradient = gradient / size
         step = RATE * gradient / (gradient.norm(dim=(1, 2), keepdim=True).clamp(min=1) * size)
         return torch.where(step.isfinite().all(-1, keepdim=True).all(1, keepdim=True), delta - step, delta)

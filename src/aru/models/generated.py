@@ -15,24 +15,23 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import pad, softplus
 
-from aru.distributions import Params
-from aru.models.base import Losses, Stateless, sum_losses
+from aru.data.schema import Schema
+from aru.models.interface import HeadOnly, Losses, sum_losses
 from aru.models.joint import Joint, Local
-from aru.models.network import Network
-from aru.schema import Schema
+from aru.models.network import Features
+from aru.nn.distributions import Params
+from aru.nn.windows import Block, Grid
 from aru.settings import Settings
-from aru.windows import Block, Grid
 
 
-class Unfitted(Stateless):
+class Unfitted(HeadOnly):
     """Local predictions without local state: frozen between trainings."""
 
-    ignores = frozenset({"ridge", "learn_ridge", "learn_alphas", "cell_input", "stop_gradient", "stride"})
-    network: Network
+    ignores = frozenset({"ridge", "learn_ridge", "learn_alphas", "stride"})
 
     def __init__(self, settings: Settings, schema: Schema) -> None:
         super().__init__(settings, schema)
-        self.shape = (len(settings.alphas), settings.network_size.hidden[-1] + 2)  # theta, and what gives a
+        self.shape = (len(settings.network.alphas), settings.network_size.hidden[-1] + 2)  # theta, and what gives a
         self.joint = Joint(settings, self.family)
 
     @abc.abstractmethod
@@ -42,25 +41,21 @@ class Unfitted(Stateless):
     def losses(self, block: Block, grid: Grid, scored: slice = slice(None)) -> Losses:
         """Likelihood of every window, and of the global head's forecast where there is one."""
         net = self.network
-        h, local, scale = self._run(block, grid)
+        features = net.run(block, grid)
+        scale = features.origins.scale
         targets = net.targets(block, grid, scale, net.h)
-        loss = self.value_losses(self.joint(h, local, self.joint.prior(h)), targets, scale.unsqueeze(-1))
-        beside = self.joint.second_forecast(h)
-        if beside is not None:
-            loss = loss + self.value_losses(beside, targets, scale.unsqueeze(-1))
+        loss = self.value_losses(self.head_params(features), targets, scale.unsqueeze(-1))
+        second = self.joint.second_forecast(features.h)
+        if second is not None:
+            loss = loss + self.value_losses(second, targets, scale.unsqueeze(-1))
         return sum_losses(loss, targets.observed, scored)
 
-    def params(self, block: Block, grid: Grid) -> tuple[Params, Tensor]:
+    def head_params(self, features: Features) -> Params:
         """As ARU joins them."""
-        h, local, scale = self._run(block, grid)
-        return self.joint(h, local, self.joint.prior(h)), scale
-
-    def _run(self, block: Block, grid: Grid) -> tuple[Tensor, Local, Tensor]:
-        _, origins, h = self.network.run(block, grid)
-        local = self.parameters_at(origins.g)
+        h, local = features.h, self.parameters_at(features.origins.g)
         theta, a = local[..., :-1], softplus(local[..., -1])
-        m = pad(h, (0, 1), value=1.0) @ theta.mT
-        return h, Local(m, a, torch.ones_like(a)), origins.scale
+        m = pad(h, (0, 1), value=1.0) @ theta.transpose(-1, -2)
+        return self.joint(h, Local(m, a, torch.ones_like(a)), self.joint.prior(h))  # type: ignore[no-any-return]
 
 
 class Generated(Unfitted):
@@ -73,7 +68,8 @@ class Generated(Unfitted):
 
     def parameters_at(self, g: Float[Tensor, "batch window units"]) -> Float[Tensor, "batch window J outputs"]:
         """W g, cut into J thetas."""
-        return self.generator(g).unflatten(-1, self.shape)  # type: ignore[no-any-return]
+        theta: Tensor = self.generator(g).reshape(*g.shape[:2], *self.shape)
+        return theta
 
 
 class Control(Unfitted):

@@ -16,11 +16,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from aru.distributions import Distribution, Params
-from aru.models.linear import Linear, affine
+from aru.nn.distributions import Distribution, Params
+from aru.nn.linear import Linear, affine
 from aru.settings import Settings
 
 SPREAD_PRIOR = 0.1  # ss of one pseudo-observation, so that the local spread of an empty state is moderate
+GLOBAL_SHARE = 0.3  # how far the loss of the global head shapes the network; with `skip` as much as the final loss does
 
 
 class Local(NamedTuple):
@@ -36,14 +37,15 @@ class Joint(nn.Module):
 
     def __init__(self, settings: Settings, family: Distribution) -> None:
         super().__init__()
-        dim, J = settings.network_size.hidden[-1], len(settings.alphas)
-        self.integration = settings.integration
-        self.use_variance = settings.local_variance
+        options = settings.network
+        dim, J = settings.network_size.hidden[-1], len(options.alphas)
+        self.integration = options.integration
+        self.use_variance = True
         self.family = family
-        residual, direct = settings.integration == "residual", settings.integration == "direct"
-        self.global_head = Linear(dim, 2) if settings.robust or residual else None
-        self.global_share = settings.global_loss
-        if settings.integration != "paper":
+        residual, direct = options.integration == "residual", options.integration == "direct"
+        self.global_head = Linear(dim, 2) if options.robust or residual else None
+        self.global_share = 1.0 if options.integration == "skip" else GLOBAL_SHARE
+        if options.integration != "paper":
             self.mix = nn.Parameter(torch.full((J,), 1 / J))
         if direct:
             self.out_sigma = Linear(J, 1)
@@ -54,7 +56,7 @@ class Joint(nn.Module):
         self.ff_sigma = _two_layers(dim + J, dim)
         self.out_mu = Linear(dim, J if residual else 1)
         self.out_sigma = Linear(dim, 1)
-        if settings.integration != "paper":
+        if options.integration != "paper":
             _zero(self.out_mu)
         if residual:
             _zero(self.out_sigma)
@@ -69,7 +71,7 @@ class Joint(nn.Module):
         return self.family.params(mu, raw)
 
     def second_forecast(self, h: Tensor) -> Params | None:
-        """The global forecast to train beside the final one. Its loss shapes the network as far as the setting says."""
+        """The global forecast to train beside the final one. Its loss shapes the network by a share alone."""
         if self.global_head is None:
             return None
         return self.global_params(self.global_head(h.detach() + self.global_share * (h - h.detach())))
@@ -83,16 +85,16 @@ class Joint(nn.Module):
             spread = torch.zeros_like(spread)
         spread = spread.unsqueeze(2)  # the same for every lead
         if self.integration == "direct":
-            raw = self.out_sigma(spread.log() if self.use_variance else spread).squeeze(-1)
+            raw = self.out_sigma(spread.log() if self.use_variance else spread)[..., 0]
             return self.family.params(m @ self.mix, raw.expand(m.shape[:-1]))
         mu = self.out_mu(_run(self.ff_mu, h, m))
-        raw = self.out_sigma(_run(self.ff_sigma, h, spread)).squeeze(-1)
+        raw = self.out_sigma(_run(self.ff_sigma, h, spread))[..., 0]
         if self.integration == "residual":
             assert prior is not None
             prior_mu, prior_raw = prior.unbind(-1)
             known = (sn / (sn + 1)).mean(-1).unsqueeze(-1)
             return self.family.params(prior_mu + ((self.mix + mu) * m).sum(-1), prior_raw + known * raw)
-        mu = mu.squeeze(-1)
+        mu = mu[..., 0]
         return self.family.params(mu + m @ self.mix if self.integration == "skip" else mu, raw)
 
 
@@ -104,7 +106,7 @@ def _run(layers: nn.Sequential, h: Tensor, local: Tensor) -> Tensor:
     """layers([h, local]) without concatenating, so that what is the same for every lead is computed once."""
     first, *rest = layers
     assert isinstance(first, Linear)
-    of_h, of_local = first.weight.split([h.shape[-1], local.shape[-1]], 1)
+    of_h, of_local = first.weight.split([int(h.shape[-1]), int(local.shape[-1])], 1)
     x = affine(h, of_h, first.bias) + affine(local, of_local)
     for layer in rest:
         x = layer(x)

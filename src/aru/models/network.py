@@ -10,18 +10,32 @@ FF has three ReLU layers; x enters the first beside g, and by a skip connection 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from aru.distributions import transform
-from aru.encoders import Embeddings, Encoder
-from aru.models.linear import Linear, affine
-from aru.schema import Schema
+from aru.data.rows import Rows, Static
+from aru.data.schema import Schema
+from aru.nn.distributions import transform
+from aru.nn.encoders import Embeddings, Encoder
+from aru.nn.linear import Linear, affine, beside
+from aru.nn.windows import (
+    NOW,
+    Block,
+    Context,
+    Grid,
+    Scaling,
+    Values,
+    all_values,
+    contexts,
+    join_block,
+    leads,
+    scales,
+)
 from aru.settings import Settings
-from aru.windows import Block, Grid, Scaling, contexts, leads, scales
 
 
 class Origins(NamedTuple):
@@ -65,7 +79,7 @@ class Inputs(nn.Module):
         self.input_size = schema.input_size
         self.transform = settings.transform
         enough = min(schema.input_size, settings.window_stride)
-        prior = {"mean": None, "level": 1.0}.get(settings.scaler, schema.scale_prior)
+        prior = {"mean": None, "level": 1.0}.get(settings.network.scaler, schema.scale_prior)
         self.scaling = Scaling(prior, schema.input_size, schema.unit, schema.typical_scale, enough)
         self.futr_embeddings = Embeddings(tuple(len(c.values) for c in (*schema.futr[1], *schema.calendar)))
         self.hist_embeddings = Embeddings(tuple(len(c.values) for c in schema.hist[1]))
@@ -79,42 +93,55 @@ class Inputs(nn.Module):
         hist_width = self.numbers.hist + self.hist_embeddings.width
         self.context_width = 2 + self.x_width + self.lag_width + hist_width
 
-    def inputs(self, block: Block, first: int = 0) -> Float[Tensor, "batch time x"]:
-        """x_t of the rows from `first` on: known covariates, embedded categories and calendar, static covariates."""
-        futr, codes = block.futr[:, first:], block.futr_cat[:, first:]
-        static = torch.cat([block.static, self.static_embeddings(block.static_cat)], -1)
-        static = static.unsqueeze(1).expand(-1, futr.shape[1], -1)
-        return torch.cat([futr, self.futr_embeddings(codes), static], -1)
+    def inputs(self, rows: Rows, static: Static) -> Float[Tensor, "batch time x"]:
+        """x_t of each row: known covariates, embedded categories and calendar, static covariates."""
+        fixed = beside(static.numbers, self.static_embeddings(static.categories))
+        if fixed.shape[-1]:
+            fixed = fixed.unsqueeze(1).expand(-1, rows.futr.shape[1], -1)
+            return beside(rows.futr, self.futr_embeddings(rows.futr_cat), fixed)
+        return beside(rows.futr, self.futr_embeddings(rows.futr_cat))
 
     def contexts(
         self, block: Block, x: Tensor, grid: Grid, scale: Float[Tensor, "batch window"]
     ) -> Float[Tensor, "batch window row features"]:
         """The rows up to each origin: value and mask, x, historic covariates, lags."""
-        E = self.input_size
-        past = self._scaled(contexts(block.y, grid, E), contexts(block.observed, grid, E), scale.unsqueeze(-1))
-        lag = self._lag(contexts(block.lag, grid, E), contexts(block.lag_observed, grid, E), scale)
-        hist = torch.cat([block.hist, self.hist_embeddings(block.hist_cat)], -1)
-        return torch.cat([past, contexts(torch.cat([x, hist], -1), grid, E), lag], -1)
+        E, rows = self.input_size, block.rows
+        past = self._scaled(contexts(rows.y, grid, E), contexts(rows.observed, grid, E), scale.unsqueeze(-1))
+        parts = [past]
+        known = beside(x, rows.hist, self.hist_embeddings(rows.hist_cat))
+        if known.shape[-1]:
+            parts.append(contexts(known, grid, E))
+        if self.lags:
+            parts.append(self._lag(contexts(block.lag.y, grid, E), contexts(block.lag.observed, grid, E), scale))
+        return beside(*parts)
 
     def future_lags(self, block: Block, grid: Grid, scale: Tensor, n: int) -> Float[Tensor, "batch window lead lags"]:
         """Scaled lags, and whether they were observed, of the `n` rows after each origin."""
         E = self.input_size
-        return self._lag(leads(block.lag, grid, E, n), leads(block.lag_observed, grid, E, n), scale)
+        return self._lag(leads(block.lag.y, grid, E, n), leads(block.lag.observed, grid, E, n), scale)
 
     def targets(self, block: Block, grid: Grid, scale: Tensor, n: int) -> Targets:
         """z of the `n` rows after each origin."""
-        y, observed = leads(block.y, grid, self.input_size, n), leads(block.observed, grid, self.input_size, n)
+        y, observed = (leads(v, grid, self.input_size, n) for v in (block.rows.y, block.rows.observed))
         if grid.skipped is not None:
             observed = observed & (torch.arange(grid.count, device=y.device) >= grid.skipped).unsqueeze(-1)
-        z, seen = self._scaled(y, observed, scale.unsqueeze(-1)).unbind(-1)
-        return Targets(z, seen > 0)
+        return self.scaled_targets(y, observed, scale.unsqueeze(-1))
+
+    def scaled_targets(self, y: Tensor, observed: Tensor, scale: Tensor) -> Targets:
+        """z, and which of them were observed."""
+        ratio, seen = self._ratio(y, observed, scale)
+        return Targets(transform(self.transform, ratio).float(), seen)
 
     def _scaled(self, y: Tensor, observed: Tensor, scale: Tensor) -> Tensor:
-        """(*) -> (*, 2): f(y / s), and whether it was observed. A ratio beyond float32's comfort counts as missing."""
+        """(*) -> (*, 2): f(y / s), and whether it was observed."""
+        ratio, seen = self._ratio(y, observed, scale)
+        return torch.stack([transform(self.transform, ratio).float(), seen.float()], -1)
+
+    def _ratio(self, y: Tensor, observed: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+        """y / s, 0 where it was not observed. A ratio beyond float32's comfort counts as missing."""
         ratio = y / scale
         seen = observed & (ratio.abs() < 1e9)
-        z = transform(self.transform, torch.where(seen, ratio, 0.0))
-        return torch.stack([z, seen.to(z.dtype)], -1).float()
+        return torch.where(seen, ratio, 0.0), seen
 
     def _lag(self, lag: Tensor, observed: Tensor, scale: Tensor) -> Tensor:
         return self._scaled(lag, observed, scale[:, :, None, None]).flatten(-2)
@@ -125,78 +152,96 @@ class Network(Inputs):
 
     def __init__(self, settings: Settings, schema: Schema) -> None:
         super().__init__(settings, schema)
-        size = settings.network_size
-        self.encoder = Encoder(
-            settings.encoder, self.context_width, size.rnn, settings.encoder_layers, settings.dropout
-        )
-        self.season = settings.season
-        lag_width = self.lag_width + (2 if self.season else 0)
-        self.decoder = Decoder(self.x_width, lag_width, size.rnn, size.hidden, settings.dropout, settings.decoder_rnn)
+        size, options = settings.network_size, settings.network
+        self.encoder = Encoder(options.encoder, self.context_width, size.rnn, options.encoder_layers, options.dropout)
+        self.season_length = settings.season_length
+        self.reads_back = bool(self.lags or settings.season_length)
+        lag_width = self.lag_width + (2 if self.season_length else 0)
+        self.decoder = Decoder(self.x_width, lag_width, size.rnn, size.hidden, options.dropout)
 
     def run(self, block: Block, grid: Grid) -> Features:
         """Encode every origin and decode all of its leads."""
-        x = self.inputs(block)
+        x = self.inputs(block.rows, block.static)
         origins = self.origins(block, x, grid)
         ahead = x[:, self.input_size :]
-        return Features(ahead, origins, self.decode(block, ahead, grid, origins, self.h)[0])
+        parts = [self.future_lags(block, grid, origins.scale, self.h)] if self.lags else []
+        if self.season_length:
+            parts.append(self._last_season(block, grid, origins.scale))
+        h = self.decoder(origins.g.unsqueeze(2), leads(self.decoder.project(ahead), grid, 0, self.h), parts)
+        return Features(ahead, origins, h)
+
+    def run_now(self, context: Context, future: Rows) -> Features:
+        """The same for the one origin at the end of the context and the (series, h) rows that follow."""
+        origins = self.origin_now(context)
+        x = self.inputs(future, context.static)
+        lead = torch.arange(1, self.h + 1, device=x.device)
+        parts = []
+        if self.reads_back:
+            back, (y, observed) = self.back(lead), all_values(context)
+            at = (int(y.shape[1]) - 1 + back).flatten()
+            values = Values(*(v[:, at].reshape(-1, *back.shape) for v in (y, observed)))
+            parts.append(self.lag_features(values, origins.scale).unsqueeze(1))
+        h = self.decoder(origins.g.unsqueeze(2), self.decoder.project(x).unsqueeze(1), parts)
+        return Features(x, origins, h)
+
+    def origin_now(self, context: Context) -> Origins:
+        """Encode the end of the context."""
+        block = join_block(context, None, self.input_size, self.lags)
+        return self.origins(block, self.inputs(block.rows, block.static), NOW)
+
+    def row_features(
+        self,
+        rows: Rows,
+        lag: Values | tuple[()],
+        static: Static,
+        g: Float[Tensor, "row units"],
+        scale: Float[Tensor, "row 1"],
+    ) -> tuple[Float[Tensor, "row 1 dim"], Float[Tensor, "row 1 x"]]:
+        """h and x of single (row, 1) rows, each with what its origin knew and the values that it lies `back` from."""
+        x = self.inputs(rows, static)
+        parts = [self.lag_features(lag, scale)] if isinstance(lag, Values) else []
+        return self.decoder(g.unsqueeze(1), self.decoder.project(x), parts), x
 
     def origins(self, block: Block, x: Tensor, grid: Grid) -> Origins:
         """Encode the context of every origin of the grid, in parallel."""
         scale, informed = scales(block, grid, self.scaling)
         context = self.contexts(block, x, grid, scale)
-        g = self.encoder(context.flatten(0, 1))
-        return Origins(g.unflatten(0, context.shape[:2]), scale, informed)
+        g = self.encoder(context.reshape(-1, *(int(n) for n in context.shape[2:])))
+        return Origins(g.reshape(-1, grid.count, self.encoder.units), scale, informed)
 
-    def decode(
-        self,
-        block: Block,
-        x: Tensor,
-        grid: Grid,
-        origins: Origins,
-        n: int,
-        carry: Tensor | None = None,
-        passed: Int[Tensor, " batch"] | None = None,
-    ) -> tuple[Float[Tensor, "batch window lead dim"], Tensor]:
-        """h of the `n` rows after each point of the grid, and the decoder's memory after each row, if it has an RNN.
+    def back(self, lead: Int[Tensor, "*rows"]) -> Int[Tensor, "*rows values"]:
+        """Which past values a row reads that lies `lead` rows after its origin, counted from the origin: 0 or less.
 
-        `x` belongs to the rows after the first of these points. The origins lie `passed` rows before the points; by
-        default they are the points themselves.
+        Those of its lags, and with a season the latest one of its own phase.
         """
-        projected = leads(self.decoder.project(x), grid, 0, n)
-        lag = self.future_lags(block, grid, origins.scale, n)
-        if self.season:
-            lag = torch.cat([lag, self._last_season(block, grid, origins.scale, n, passed)], -1)
-        h: tuple[Tensor, Tensor] = self.decoder(origins.g.unsqueeze(2), projected, lag, carry)
-        return h
+        back = [lead - lag for lag in self.lags]
+        if self.season_length:
+            back.append(lead - self.season_length * ((lead + self.season_length - 1) // self.season_length))
+        return torch.stack(back, -1) if back else lead.unsqueeze(-1)[..., :0]
 
-    def _last_season(
-        self, block: Block, grid: Grid, scale: Tensor, n: int, passed: Tensor | None
-    ) -> Float[Tensor, "batch window lead 2"]:
-        """For leads passed + 1, passed + 2, ...: the latest value up to the origin that lies whole seasons before."""
-        assert self.season is not None
-        E = self.input_size
-        passed = torch.zeros_like(block.count, dtype=torch.long) if passed is None else passed
-        lead = passed[:, None] + torch.arange(1, n + 1, device=passed.device)
-        seasons = -(-lead // self.season)
-        row = E - 1 + lead - passed[:, None] - seasons * self.season  # of the context
-        row = row.unsqueeze(1).expand(-1, grid.count, -1)
-        y, observed = (contexts(v, grid, E).gather(2, row) for v in (block.y, block.observed))
+    def lag_features(self, lag: Values, scale: Float[Tensor, "batch 1"]) -> Float[Tensor, "batch row features"]:
+        """Past values of (batch, row, value), scaled, each with whether it was observed."""
+        pairs = self._scaled(lag.y, lag.observed, scale.unsqueeze(-1))
+        return pairs.reshape(-1, int(pairs.shape[1]), 2 * int(pairs.shape[2]))
+
+    def _last_season(self, block: Block, grid: Grid, scale: Tensor) -> Float[Tensor, "batch window lead 2"]:
+        """For every lead the latest value up to the origin that lies whole seasons before."""
+        E, lead = self.input_size, torch.arange(1, self.h + 1, device=scale.device)
+        row = (E - 1 + self.back(lead)[:, -1]).expand(len(scale), grid.count, -1)  # of the context
+        y, observed = (contexts(v, grid, E).gather(2, row) for v in (block.rows.y, block.rows.observed))
         return self._scaled(y, observed, scale.unsqueeze(-1))
 
 
 class Decoder(nn.Module):
     """FF([g, x]). Products with x and with g are computed apart: once per row, once per origin, never concatenated."""
 
-    def __init__(
-        self, x_width: int, lag_width: int, units: int, hidden: tuple[int, int, int], dropout: float, rnn: bool
-    ) -> None:
+    def __init__(self, x_width: int, lag_width: int, units: int, hidden: tuple[int, int, int], dropout: float) -> None:
         super().__init__()
         first, second, third = hidden
         self.widths = (first, second)
         self.from_x = nn.Parameter(torch.empty(x_width, first + second))
         self.from_lag = nn.Parameter(torch.empty(lag_width, first + second))
         self.from_g = Linear(units, first)
-        self.rnn = nn.GRU(first, first, batch_first=True) if rnn else None
         self.layer2 = Linear(first, second)
         self.layer3 = Linear(second, third)
         self.dropout = nn.Dropout(dropout)
@@ -215,18 +260,13 @@ class Decoder(nn.Module):
 
     def project(self, x: Tensor) -> Tensor:
         """The part of the first two layers that depends on x alone: once per row, whatever the number of windows."""
-        return affine(x, self.from_x.T)
+        return affine(x, self.from_x.T) if x.shape[-1] else x.new_zeros(*x.shape[:-1], sum(self.widths))
 
-    def forward(self, g: Tensor, projected: Tensor, lag: Tensor, carry: Tensor | None) -> tuple[Tensor, Tensor]:
-        """g (batch, window, 1 or lead, units), rows and lags (batch, window, lead, .) -> h and the RNN's memory."""
-        if lag.shape[-1]:
-            projected = projected + affine(lag, self.from_lag.T)
+    def forward(self, g: Tensor, projected: Tensor, lags: Sequence[Tensor]) -> Tensor:
+        """h (..., row, dim), from g (..., 1 or row, units), projected rows, and the features of their past values."""
+        if lags:
+            projected = projected + affine(torch.cat([*lags], -1) if len(lags) > 1 else lags[0], self.from_lag.T)
         in1, in2 = projected.split(self.widths, -1)
         a1 = torch.relu(in1 + self.from_g(g))
-        memory = a1[..., :0]
-        if self.rnn is not None:
-            shape = a1.shape
-            start = None if carry is None else carry.flatten(0, -2).unsqueeze(0).contiguous()
-            a1 = memory = self.rnn(a1.flatten(0, 1), start)[0].reshape(shape)
         a2 = torch.relu(in2 + self.layer2(self.dropout(a1)))
-        return torch.relu(self.layer3(self.dropout(a2))), memory
+        return torch.relu(self.layer3(self.dropout(a2)))

@@ -16,8 +16,8 @@ them (4, 4 and 8 at medium size, as in the code of the ARU paper's authors). Wit
 4 D u + 2 u^2 weights, where the baseline's LSTM has 4 D u + 4 u^2.
 
 Settings that matter: `input_size` (the context: all that SNAIL knows of a series), `size`, `dropout` (in the decoder)
-and whatever concerns data, distribution and training. `encoder`, `encoder_layers`, `decoder_rnn` and all settings of
-the cell, from `alphas` to `stop_gradient`, `robust` and `global_loss`, are ignored.
+and whatever concerns data, distribution and training. `encoder`, `encoder_layers` and all options of the cell, from
+`alphas` to `robust`, are ignored.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from aru.distributions import Params
-from aru.models.base import CELL, Stateless
+from aru.data.schema import Schema
+from aru.models.interface import CELL, Stateless
 from aru.models.network import Decoder, Inputs
-from aru.schema import Schema
+from aru.nn.distributions import Params
+from aru.nn.linear import beside
+from aru.nn.windows import Block, Grid, leads, scales
 from aru.settings import Settings
-from aru.windows import Block, Grid, leads, scales
 
 DILATIONS = (2, 4)
 
@@ -68,17 +69,15 @@ class Attention(nn.Module):
         """Of the last rows, as many as there are readers."""
         readers = rows[:, -barred.shape[1] :]
         query = self.query(readers) / math.sqrt(self.query.out_features)
-        logits = query @ self.key(rows).mT
+        logits = query @ self.key(rows).transpose(1, 2)
         weights = logits.masked_fill_(barred, -math.inf).softmax(-1)
         return torch.cat([readers, weights @ self.value(rows)], -1)
 
 
 def barred_rows(padding: Bool[Tensor, "batch row"]) -> Bool[Tensor, "batch reader row"]:
     """Which rows each row must not read: those after it, and padding; never itself, so that there is one to read."""
-    n = padding.shape[1]
-    later = torch.ones(n, n, dtype=torch.bool, device=padding.device).triu(1)
-    others = ~torch.eye(n, dtype=torch.bool, device=padding.device)
-    return later | padding.unsqueeze(1) & others
+    row = torch.arange(padding.shape[1], device=padding.device)
+    return (row > row.unsqueeze(1)) | padding.unsqueeze(1) & (row != row.unsqueeze(1))
 
 
 class SnailNetwork(Inputs):
@@ -96,7 +95,7 @@ class SnailNetwork(Inputs):
             self.attentions.append(Attention(width + filters, keys, values))
             width += filters + values
         self.decoder = Decoder(
-            self.x_width, self.lag_width, width - self.row_width, size.hidden, settings.dropout, rnn=False
+            self.x_width, self.lag_width, width - self.row_width, size.hidden, settings.network.dropout
         )
 
     def decode(
@@ -104,20 +103,20 @@ class SnailNetwork(Inputs):
     ) -> tuple[Float[Tensor, "batch window lead dim"], Float[Tensor, "batch window"]]:
         """h of every lead after every origin, and the scales at the origins."""
         scale, _ = scales(block, grid, self.scaling)
-        x = self.inputs(block)
-        lag = self.future_lags(block, grid, scale, self.h)
+        x = self.inputs(block.rows, block.static)
+        lags = [self.future_lags(block, grid, scale, self.h)] if self.lags else []
         context = self.contexts(block, x, grid, scale)
-        future = self._future(leads(x, grid, self.input_size, self.h), lag)
+        future = self._future(leads(x, grid, self.input_size, self.h), lags)
         rows = self._timed(torch.cat([context, future], 2))
-        read = self.read(rows.flatten(0, 1)).unflatten(0, scale.shape)
+        read = self.read(rows.flatten(0, 1)).reshape(*scale.shape, self.h, -1)
         projected = leads(self.decoder.project(x[:, self.input_size :]), grid, 0, self.h)
-        h, _ = self.decoder(read, projected, lag, None)
-        return h, scale
+        return self.decoder(read, projected, lags), scale
 
-    def _future(self, x: Tensor, lag: Tensor) -> Tensor:
+    def _future(self, x: Tensor, lags: list[Tensor]) -> Tensor:
         """Rows of leads, laid out like those of contexts: values and historic covariates are not known."""
         hist = self.context_width - 2 - self.x_width - self.lag_width
-        return torch.cat([x.new_zeros(*x.shape[:-1], 2), x, x.new_zeros(*x.shape[:-1], hist), lag], -1)
+        nothing, unknown = (x.new_zeros(*x.shape[:-1], width) for width in (2, hist))
+        return beside(nothing, x, unknown, *lags)
 
     def _timed(self, rows: Tensor) -> Tensor:
         """Rows with their time since the origin, in units of the context's length."""
@@ -139,7 +138,7 @@ class Snail(Stateless):
     """Causal convolutions and attention over the context, which new observations move on."""
 
     network_class = SnailNetwork
-    ignores = CELL | {"stride", "encoder", "encoder_layers", "decoder_rnn"}
+    ignores = CELL | {"stride", "encoder", "encoder_layers"}
     network: SnailNetwork
 
     def __init__(self, settings: Settings, schema: Schema) -> None:

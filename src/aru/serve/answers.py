@@ -1,4 +1,4 @@
-"""Errors as answers: a status, the reason, the rows; never what the inside looks like."""
+"""Errors as answers: a status, the reason, the remedy, columns and rows; never what the inside looks like."""
 
 from __future__ import annotations
 
@@ -12,15 +12,24 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
-from aru.errors import AruError, ConfigError, InputError, LateError, StorageError, UnknownSeriesError
-from aru.serve import schemas, tables
+from aru.data.schema import Schema
+from aru.errors import AruError, ConfigError, InputError, LateError, StorageError, UnknownSeriesError, reword
+from aru.serve import schemas
 from aru.serve.batching import Busy
+from aru.serve.incoming import BadBody, TooLarge
 from aru.serve.metrics import Metrics
-from aru.serve.requests import Invalid, UnknownFormat
-from aru.serve.tables import BadBody, TooLarge
+from aru.serve.outgoing import offending_rows
+from aru.serve.requests import InvalidBody, UnknownFormat
 
 LOG = logging.getLogger("aru.serve")
-SHOWN = 100  # late rows that an answer lists
+WORDS = {
+    "new_df": "observations",
+    "futr_df": "futr",
+    "static_df": "static",
+    "late='skip'": '"late": "skip"',
+    "late='correct'": '"late": "correct"',
+    "update": "/v1/observations",
+}  # what requests call tables and arguments of the library
 REASONS = {
     400: "The body is not of the type that its header says, or the host is unknown.",
     401: "The token is missing or wrong.",
@@ -46,7 +55,25 @@ def failure(status: int, kind: str, message: str, **more: Any) -> JSONResponse:
     return JSONResponse({"error": problem}, status, headers)
 
 
-def install(app: FastAPI, metrics: Metrics, datetime: bool) -> None:
+def refusal(status: int, error: AruError, schema: Schema) -> JSONResponse:
+    """The answer to a request that the library refused: all that the error knows, in the words of requests."""
+    rows = error.rows
+    return failure(
+        status,
+        type(error).__name__,
+        error.worded(_word),
+        remedy=reword(error.remedy, _word) or None,
+        columns=list(error.columns) or None,
+        rows=None if rows is None else offending_rows(rows, schema.integer_ids, schema.datetime),
+        total_rows=None if rows is None else len(rows),
+    )
+
+
+def _word(name: str) -> str:
+    return WORDS.get(name, name)
+
+
+def install(app: FastAPI, metrics: Metrics, schema: Schema) -> None:
     """Answer every exception."""
 
     def answer(kind: type[Exception], make: Callable[[Any], Response]) -> None:
@@ -55,18 +82,14 @@ def install(app: FastAPI, metrics: Metrics, datetime: bool) -> None:
 
         app.add_exception_handler(kind, handle)
 
-    def late(error: LateError) -> Response:
-        rows = {name: values[:SHOWN] for name, values in error.rows.items()}
-        return failure(409, "LateError", _worded(str(error)), rows=tables.to_rows(rows, datetime) if rows else None)
-
-    answer(InputError, lambda e: failure(422, type(e).__name__, _worded(str(e))))
-    answer(ConfigError, lambda e: failure(422, type(e).__name__, _worded(str(e))))
-    answer(UnknownSeriesError, lambda e: failure(404, type(e).__name__, str(e)))
-    answer(LateError, late)
+    answer(InputError, lambda e: refusal(422, e, schema))
+    answer(ConfigError, lambda e: refusal(422, e, schema))
+    answer(UnknownSeriesError, lambda e: refusal(404, e, schema))
+    answer(LateError, lambda e: refusal(409, e, schema))
     answer(StorageError, lambda e: internal(e, metrics, 503))
     answer(AruError, lambda e: internal(e, metrics))
     answer(BadBody, lambda e: failure(400, "BodyError", str(e)))
-    answer(Invalid, lambda e: failure(422, "SchemaError", str(e), rows=e.faults))
+    answer(InvalidBody, lambda e: failure(422, "SchemaError", str(e), rows=e.faults))
     answer(UnknownFormat, lambda e: failure(415, "ContentTypeError", str(e)))
     answer(TooLarge, lambda e: failure(413, "SizeError", str(e)))
     answer(Busy, lambda e: failure(503, "BusyError", "Too many requests are waiting. Try again."))
@@ -94,16 +117,3 @@ def _plain(error: HTTPException) -> Response:
 def _parameters(error: RequestValidationError) -> Response:
     faults = [{"where": ".".join(map(str, fault["loc"])), "reason": fault["msg"]} for fault in error.errors()]
     return failure(422, "SchemaError", "The parameters do not have the form that /docs describes.", rows=faults)
-
-
-def _worded(message: str) -> str:
-    """The library's words for what a request calls otherwise."""
-    for ours, theirs in (
-        ("new_df", "observations"),
-        ("futr_df", "futr"),
-        ("static_df", "static"),
-        ("late='skip'", '"late": "skip"'),
-        ("late='correct'", '"late": "correct"'),
-    ):
-        message = message.replace(ours, theirs)
-    return message

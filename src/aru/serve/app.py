@@ -13,11 +13,13 @@ from fastapi import FastAPI, Query, Request
 from fastapi.openapi.utils import get_openapi
 from pydantic import Field, TypeAdapter
 from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from aru.serve import schemas, tables
+from aru.serve import outgoing, schemas
 from aru.serve.answers import documented, install, internal
 from aru.serve.batching import Batcher
-from aru.serve.limits import App, Guard, Receive, Scope, Send, read_body
+from aru.serve.limits import AccessGuard, read_body
 from aru.serve.metrics import Metrics
 from aru.serve.options import MANY_LEVELS, Options
 from aru.serve.requests import Reader, UnknownFormat
@@ -44,7 +46,7 @@ send them again is harmless. Every failure has the same form, and leaves the sta
 
 
 def create_app(stream: Stream, options: Options) -> FastAPI:
-    """The service of one stream. It closes the stream when it stops."""
+    """The service of one stream, which is warm when it has been made. The service closes it when it stops."""
     service = Service(stream, options.monitor)
 
     @contextlib.asynccontextmanager
@@ -52,11 +54,9 @@ def create_app(stream: Stream, options: Options) -> FastAPI:
         waiting = 10 * options.max_rows
         app.state.updates = Batcher(service.update, options.max_rows, waiting, service.watch)
         app.state.forecasts = Batcher(service.forecast, options.max_rows, waiting)
-        app.state.ready = True
         try:
             yield
         finally:
-            app.state.ready = False
             for batcher in (app.state.updates, app.state.forecasts):
                 await anyio.to_thread.run_sync(batcher.close)
             service.close()
@@ -65,10 +65,9 @@ def create_app(stream: Stream, options: Options) -> FastAPI:
         title="aru", version="1", description=DESCRIPTION, lifespan=lifespan, docs_url=None, redoc_url=None,
         openapi_url=None,
     )  # fmt: skip
-    app.state.ready = False
-    install(app, service.metrics, service.datetime)
-    app.add_middleware(Guard, options=options)
-    app.add_middleware(Watch, metrics=service.metrics)
+    install(app, service.metrics, service.engine.schema)
+    app.add_middleware(AccessGuard, options=options)
+    app.add_middleware(RequestWatch, metrics=service.metrics)
     _add_stream(app, service, options)
     _add_series(app, service)
     _add_monitor(app, service)
@@ -86,7 +85,7 @@ def _add_stream(app: FastAPI, service: Service, options: Options) -> None:
         summary="Take in new observations",
         responses={200: {"model": schemas.UpdateReport}, **documented(409, 413, 415, 422, 503)},
         openapi_extra=_body(
-            schemas.Observations, "Observations with a header or a schema: unique_id, ds, y, covariates."
+            schemas.ObservationsBody, "Observations with a header or a schema: unique_id, ds, y, covariates."
         ),
     )
     async def observations(
@@ -113,7 +112,7 @@ def _add_stream(app: FastAPI, service: Service, options: Options) -> None:
             200: {"model": schemas.Forecasts, "content": {CSV: {}, ARROW: {}}},
             **documented(404, 413, 415, 422, 503),
         },
-        openapi_extra=_body(schemas.ForecastRequest, "Known covariates of the next steps: unique_id, ds, covariates."),
+        openapi_extra=_body(schemas.ForecastBody, "Known covariates of the next steps: unique_id, ds, covariates."),
     )
     async def forecasts(
         request: Request,
@@ -203,8 +202,9 @@ def _add_operations(app: FastAPI, service: Service) -> None:
         responses={200: {"model": schemas.Health}, 503: {"model": schemas.Health}, **documented()},
     )
     async def readyz() -> Response:
-        """The service takes requests."""
-        return JSONResponse({"status": "ok"}) if app.state.ready else JSONResponse({"status": "stopping"}, 503)
+        """The model is loaded and warm, and the service takes and works on requests."""
+        status = _readiness(app)
+        return JSONResponse({"status": status}, 200 if status == "ok" else 503)
 
     @app.get(
         "/metrics",
@@ -231,14 +231,13 @@ def _add_pages(app: FastAPI) -> None:
     pages = {"/": "index.html", "/docs": "docs.html"}
     for path, name in pages.items():
         app.add_api_route(path, _file(STATIC / name), include_in_schema=False)
-    for file in sorted(path for path in STATIC.rglob("*") if path.is_file()):
-        app.add_api_route(f"/static/{file.relative_to(STATIC).as_posix()}", _file(file), include_in_schema=False)
+    app.mount("/static", StaticFiles(directory=STATIC))
 
 
-class Watch:
+class RequestWatch:
     """Counts and times requests, adds headers, and answers for exceptions that nobody expected."""
 
-    def __init__(self, app: App, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app, self._metrics = app, metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -268,6 +267,13 @@ class Watch:
             self._metrics.seconds.labels(method, route).observe(time.perf_counter() - began)
 
 
+def _readiness(app: FastAPI) -> str:
+    """What /readyz answers. A thread that ended without being asked to would leave every request waiting."""
+    if not hasattr(app.state, "forecasts"):
+        return "starting"
+    return "ok" if app.state.updates.running and app.state.forecasts.running else "stopping"
+
+
 def _content_type(request: Request) -> str:
     """The type of the body, which must be said: browsers cannot post JSON, CSV or Arrow to other sites unasked."""
     if request.headers.get("content-encoding", "identity") != "identity":
@@ -283,10 +289,10 @@ async def _off_loop(size: int, work: Callable[[], Any]) -> Any:
 def _encoder(accept: str, datetime: bool) -> Callable[[dict[str, Any]], Response]:
     kinds = {part.partition(";")[0].strip().lower() for part in accept.split(",")}
     if ARROW in kinds:
-        return lambda columns: Response(tables.to_arrow(columns, datetime), media_type=ARROW)
+        return lambda columns: Response(outgoing.to_arrow(columns, datetime), media_type=ARROW)
     if CSV in kinds:
-        return lambda columns: Response(tables.to_csv(columns, datetime), media_type=CSV)
-    return lambda columns: JSONResponse({"forecasts": tables.to_rows(columns, datetime)})
+        return lambda columns: Response(outgoing.to_csv(columns, datetime), media_type=CSV)
+    return lambda columns: JSONResponse({"forecasts": outgoing.to_rows(columns, datetime)})
 
 
 def _file(path: Path) -> Callable[[], Any]:
@@ -305,7 +311,7 @@ def _body(kind: Any, table: str) -> dict[str, Any]:
 def _openapi(app: FastAPI) -> dict[str, Any]:
     """FastAPI's document, with the types of bodies that it does not see, and with the token."""
     document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
-    bodies = [TypeAdapter(kind) for kind in (schemas.Observations, schemas.ForecastRequest)]
+    bodies = [TypeAdapter(kind) for kind in (schemas.ObservationsBody, schemas.ForecastBody)]
     _, types = TypeAdapter.json_schemas(
         [(i, "validation", body) for i, body in enumerate(bodies)], ref_template="#/components/schemas/{model}"
     )

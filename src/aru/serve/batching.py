@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from aru.errors import AruError, StorageError
+from aru.errors import StorageError
 
 Request = TypeVar("Request")
 Outcome = Any  # what `work` found, or the exception with which a request failed
@@ -48,6 +48,11 @@ class Batcher(Generic[Request]):
         self._rows, self._closed = 0, False
         self._thread = threading.Thread(target=self._run, name="aru-batches", daemon=True)
         self._thread.start()
+
+    @property
+    def running(self) -> bool:
+        """Whether requests are taken and worked on."""
+        return not self._closed and self._thread.is_alive()
 
     @property
     def waiting(self) -> int:
@@ -134,7 +139,7 @@ def isolate(work: Callable[[list[int]], Sequence[Outcome]], group: list[int]) ->
         return dict(zip(group, work(group), strict=True))
     except StorageError as error:  # has nothing to do with the requests
         return dict.fromkeys(group, error)
-    except (AruError, Exception) as error:  # noqa: BLE001 - whoever sent the request that breaks us gets the blame
+    except Exception as error:  # noqa: BLE001 - whoever sent the request that breaks us gets the blame
         if len(group) == 1:
             return {group[0]: error}
         middle = len(group) // 2

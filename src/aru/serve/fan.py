@@ -6,14 +6,15 @@ import collections
 import threading
 from typing import Any
 
-from aru.frames import quantiles_of
-from aru.ingest import future_rows, read_futr
-from aru.serve import tables
-from aru.serve.monitor import unadapted
+import pandas as pd
+
+from aru.data.frames import quantiles_of
+from aru.runtime import Runtime
+from aru.runtime.engine import NetworkEngine
+from aru.runtime.state import SeriesState
+from aru.serve import outgoing, tables
 from aru.serve.tables import Columns
-from aru.state import SeriesState
 from aru.store import Key
-from aru.stream import Stream
 
 LEVELS = (50, 80, 95)  # percent
 REMEMBERED = 200_000  # rows of known covariates that are kept in memory
@@ -22,8 +23,8 @@ REMEMBERED = 200_000  # rows of known covariates that are kept in memory
 class Fans:
     """Forecasts with the known covariates of the future that clients sent last, if the model needs any."""
 
-    def __init__(self, stream: Stream, datetime: bool) -> None:
-        self._stream, self._datetime = stream, datetime
+    def __init__(self, runtime: Runtime[NetworkEngine]) -> None:
+        self._runtime = runtime
         self._asked: collections.deque[tuple[list[Key], Columns]] = collections.deque()
         self._rows = 0
         self._lock = threading.Lock()
@@ -38,20 +39,18 @@ class Fans:
 
     def missing(self) -> str:
         """Why there is no forecast to show, for those who could change that."""
-        columns = ", ".join(["unique_id", "ds", *self._stream._engine.settings.futr_exog_list])
+        columns = ", ".join(["unique_id", "ds", *self._runtime.engine.settings.futr_exog_list])
         return (
             f"Forecasts of this model need {columns} of the future. Those of the latest request to /v1/forecasts about "
             "this series are used here, if they reach far enough."
         )
 
-    def make(self, key: Key, state: SeriesState) -> list[dict[str, Any]]:
-        """Rows of the next h steps: the adapted forecast, the global one, and what the local model adds to its mean."""
-        stream = self._stream
-        engine, freq = stream._engine, stream._freq
-        futr = read_futr(engine, freq, self._latest(key))
-        ds, rows = future_rows(engine, freq, stream._index([key]), state.last.cpu().numpy(), futr)
+    def make(self, ids: pd.Index[Any], state: SeriesState) -> list[dict[str, Any]]:
+        """The next h steps of one series: its adapted forecast, the global one, and what the local model adds."""
+        runtime, engine = self._runtime, self._runtime.engine
+        ds, rows = runtime.future(ids, state, runtime.read_futr(self._latest(*ids.tolist())))
         adapted = engine.forecast(state, rows, quantiles_of(LEVELS)).cpu()
-        plain = engine.forecast(unadapted(engine, state), rows, [0.5]).cpu()
+        plain = engine.forecast(engine.unadapted(state), rows, [0.5]).cpu()
         values, mean, mean_global = adapted.quantiles[:, 0].numpy(), adapted.mean[0].numpy(), plain.mean[0].numpy()
         columns = {"ds": ds[0], "mean": mean, "median": values[0]}
         for i, level in enumerate(LEVELS):
@@ -61,9 +60,9 @@ class Fans:
             "median_global": plain.quantiles[0, 0].numpy(),
             "local": mean - mean_global,
         }
-        return tables.to_rows(columns, self._datetime)
+        return outgoing.to_rows(columns, engine.schema.datetime)
 
     def _latest(self, key: Key) -> Any:
         with self._lock:
             found = next((futr for ids, futr in reversed(self._asked) if key in ids), None)
-        return None if found is None else tables.join([tables.only(found, [key])])
+        return None if found is None else tables.only(found, [key])

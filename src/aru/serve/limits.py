@@ -5,54 +5,52 @@ from __future__ import annotations
 import hmac
 import logging
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
 
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+from aru.serve.incoming import TooLarge
 from aru.serve.options import Options, is_local
-from aru.serve.tables import TooLarge
 
 OPEN = frozenset({"/", "/docs", "/openapi.json", "/healthz", "/readyz"})  # no data in there
 STATIC = "/static/"
 LINES = 60  # log records a minute
 
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-
-class Guard:
+class AccessGuard:
     """Lets in requests with the token. Without a token, only those that were meant for this machine.
 
     The second rule keeps web pages out that point a name of their own at 127.0.0.1 and let a visitor's browser do the
     rest.
     """
 
-    def __init__(self, app: App, options: Options) -> None:
+    # By hand, since starlette's TrustedHostMiddleware knows names but no ranges of addresses, understands [::1] only
+    # in its latest versions, and answers in plain text where clients expect an error in JSON. FastAPI's HTTPBearer and
+    # starlette's AuthenticationMiddleware leave the comparison of the token to us, which is all there is to it.
+
+    def __init__(self, app: ASGIApp, options: Options) -> None:
         self._app = app
         self._token = None if options.token is None else f"Bearer {options.token}".encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or answer it."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        headers = dict(scope["headers"])
+        answer = self._refusal(scope) if scope["type"] == "http" else None
+        await (answer or self._app)(scope, receive, send)
+
+    def _refusal(self, scope: Scope) -> JSONResponse | None:
+        headers = Headers(scope=scope)
         if self._token is None:
-            if is_local(_host(headers.get(b"host", b"").decode("latin-1"))):
-                await self._app(scope, receive, send)
-                return
-            answer = _refuse(400, "HostError", "Without a token this service answers to 127.0.0.1 and localhost alone.")
-        elif _is_open(scope["path"]) or hmac.compare_digest(headers.get(b"authorization", b""), self._token):
-            await self._app(scope, receive, send)
-            return
-        else:
-            answer = _refuse(401, "TokenError", "Send the token of this service as 'Authorization: Bearer TOKEN'.")
-            answer.headers["WWW-Authenticate"] = "Bearer"
-        await answer(scope, receive, send)
+            if is_local(_host(headers.get("host", ""))):
+                return None
+            return _refuse(400, "HostError", "Without a token this service answers to 127.0.0.1 and localhost alone.")
+        given = headers.get("authorization", "").encode("latin-1")
+        if _is_open(scope["path"]) or hmac.compare_digest(given, self._token):
+            return None
+        answer = _refuse(401, "TokenError", "Send the token of this service as 'Authorization: Bearer TOKEN'.")
+        answer.headers["WWW-Authenticate"] = "Bearer"
+        return answer
 
 
 def _is_open(path: str) -> bool:
@@ -69,7 +67,7 @@ def _refuse(status: int, kind: str, message: str) -> JSONResponse:
 
 
 async def read_body(request: Request, limit: int) -> bytes:
-    """The body of a request, unless it is larger than `limit` bytes."""
+    """The body of a request, unless it is larger than `limit` bytes. Neither starlette nor uvicorn has such a limit."""
     length = request.headers.get("content-length", "0")
     body = bytearray()
     if length.isdecimal() and int(length) <= limit:
@@ -82,7 +80,7 @@ async def read_body(request: Request, limit: int) -> bytes:
     raise TooLarge(f"The body is larger than {limit:,} bytes: send it in parts.")
 
 
-class Budget(logging.Filter):
+class LogBudget(logging.Filter):
     """Lets so many records a minute through, and says how many it held back."""
 
     def __init__(self, lines: int = LINES) -> None:

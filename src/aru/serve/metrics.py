@@ -45,24 +45,24 @@ class Metrics:
         return text
 
 
-class Rate:
-    """Events per second over the last minute."""
+class RowRate:
+    """Rows per second over the last minute."""
 
     def __init__(self) -> None:
         self._seconds: collections.deque[tuple[int, int]] = collections.deque(maxlen=int(MINUTE) + 1)
         self._lock = threading.Lock()
         self._began = time.monotonic()
 
-    def add(self, events: int) -> None:
-        """Count events that happened now."""
+    def add(self, rows: int) -> None:
+        """Count rows that came in now."""
         second = int(time.monotonic())
         with self._lock:
             if self._seconds and self._seconds[-1][0] == second:
-                events += self._seconds.pop()[1]
-            self._seconds.append((second, events))
+                rows += self._seconds.pop()[1]
+            self._seconds.append((second, rows))
 
     def by_second(self) -> list[int]:
-        """Events in each of the latest whole seconds, a minute of them, oldest first."""
+        """Rows in each of the latest whole seconds, a minute of them, oldest first."""
         now = int(time.monotonic())
         with self._lock:
             found = dict(self._seconds)
@@ -72,5 +72,5 @@ class Rate:
         """The average so far, of a minute at most."""
         now = time.monotonic()
         with self._lock:
-            total = sum(events for second, events in self._seconds if second > now - MINUTE)
+            total = sum(rows for second, rows in self._seconds if second > now - MINUTE)
         return total / max(1.0, min(MINUTE, now - self._began))

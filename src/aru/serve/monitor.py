@@ -1,10 +1,10 @@
 """Recent history and accuracy of every series, in a SQLite file beside the states and never inside them.
 
-Of each series is kept the state at an origin. When a window of rows has passed since, the forecast from that origin
-is computed, with and without what the series had taught, and set against what came; the present becomes the next
-origin. So a series costs two forecasts a window, whatever the rate of its updates, and known covariates are those that
-came. The latest rows with their forecasts are kept in a ring of fixed size, and so are the sums of all series at the
-latest times. All of it may be deleted at any time.
+Of each series the state at an origin is kept. When a window of rows has passed since, the forecast from that origin is
+made, with and without what the series had taught, and compared with what came (`aru.runtime.truth`); the present
+becomes the next origin. So a series costs two forecasts a window, however often it is updated, and known covariates are
+those that came. The latest rows with their forecasts are kept in a ring of fixed size, and so are the sums over all
+series at the latest times. The file may be deleted whenever no service uses it.
 """
 
 from __future__ import annotations
@@ -19,17 +19,19 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from aru.codec import Codec
-from aru.columns import Bools, Ints
-from aru.engine import Engine
+from aru.data.columns import Bools, Ints
 from aru.errors import StorageError
-from aru.schema import Rows
-from aru.state import SeriesState, take
+from aru.nn.tree import take
+from aru.runtime import Runtime
+from aru.runtime.engine import NetworkEngine
+from aru.runtime.records import Record
+from aru.runtime.state import SeriesState, present_rows
+from aru.runtime.truth import HUGE, what_came
 from aru.store import Key
 
 KEPT = 100  # latest rows of a series
 TIMES = 1000  # latest times at which any series was scored
-FORMAT = 2  # of the tables below
+FORMAT = 1  # of the tables below
 QUANTILES = (0.5, 0.1, 0.9)
 ROW = np.dtype(
     [("ds", "<i8"), *((n, "<f8") for n in ("y", "median", "lo_80", "hi_80", "median_global", "local"))]
@@ -59,8 +61,8 @@ ADD_TIME = "INSERT INTO times VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (ds) DO UPDA
 )
 
 
-class Score(NamedTuple):
-    """Sums over the rows that were set against a forecast."""
+class AccuracySums(NamedTuple):
+    """Sums over rows that were compared with their forecasts."""
 
     scored: int = 0
     error: float = 0.0
@@ -72,15 +74,15 @@ class Score(NamedTuple):
 class Monitor:
     """Watches the series of one model. Safe for several threads."""
 
-    def __init__(self, engine: Engine, path: Path | None) -> None:
-        self._engine = engine
-        self._codec = Codec(engine.empty(engine.schema.no_static()))
+    def __init__(self, runtime: Runtime[NetworkEngine], path: Path | None) -> None:
+        self._runtime, self._engine = runtime, runtime.engine
         self._lock = threading.Lock()
-        self._window = min(engine.settings.h, engine.schema.input_size)
-        self._database = _connect(path, f"{engine.fingerprint} {self._codec.size} {KEPT} {FORMAT}")
+        self._window = min(self._engine.h, self._engine.kept)
+        about = runtime.describe()
+        self._database = _connect(path, f"{about.fingerprint} {about.size} {KEPT} {FORMAT}")
 
     def observe(self, ids: Sequence[Key], state: SeriesState) -> None:
-        """Look at the states of series after an update."""
+        """Take note of the states of series after an update."""
         for at in range(0, len(ids), AT_ONCE):
             index = torch.arange(at, min(at + AT_ONCE, len(ids)), device=state.last.device)
             with self._lock, self._database:
@@ -92,17 +94,17 @@ class Monitor:
             for table in ("kept", "scores"):
                 self._database.executemany(f"DELETE FROM {table} WHERE id = ?", [(key,) for key in ids])
 
-    def scores(self, ids: Sequence[Key]) -> dict[Key, Score]:
+    def scores(self, ids: Sequence[Key]) -> dict[Key, AccuracySums]:
         """The accuracy of those of these series of which a window has passed."""
         with self._lock:
             found = self._read(ids, f"id, {SUMS}", "scores")
-        return {key: score for key, sums in found.items() if (score := Score(*sums)).scored}
+        return {key: score for key, sums in found.items() if (score := AccuracySums(*sums)).scored}
 
-    def fleet(self) -> Score:
+    def fleet(self) -> AccuracySums:
         """The accuracy of all series together."""
         sums = SUMS.replace(", ", "), sum(")
         (found,) = self._select(f"SELECT sum({sums}) FROM scores", ())
-        return Score(*(value or 0 for value in found))
+        return AccuracySums(*(value or 0 for value in found))
 
     def helped(self) -> tuple[int, int, int]:
         """How many series were scored, and for how many of them the adapted forecast did better, and worse."""
@@ -110,14 +112,15 @@ class Monitor:
         ((scored, better, worse),) = self._select(f"SELECT count(*), {sums} FROM scores WHERE scored > 0", ())
         return scored, better or 0, worse or 0
 
-    def timeline(self) -> list[tuple[int, Score]]:
+    def timeline(self) -> list[tuple[int, AccuracySums]]:
         """The accuracy of all series at the latest times, oldest first."""
-        return [(ds, Score(*sums)) for ds, *sums in self._select(f"SELECT ds, {SUMS} FROM times ORDER BY ds", ())]
+        found = self._select(f"SELECT ds, {SUMS} FROM times ORDER BY ds", ())
+        return [(ds, AccuracySums(*sums)) for ds, *sums in found]
 
-    def drifting(self, limit: int) -> list[tuple[Key, float, Score]]:
+    def drifting(self, limit: int) -> list[tuple[Key, float, AccuracySums]]:
         """The series whose latest window went worst, compared with the windows before."""
         statement = f"SELECT id, drift, {SUMS} FROM scores WHERE drift IS NOT NULL ORDER BY drift DESC LIMIT ?"
-        return [(key, drift, Score(*rest)) for key, drift, *rest in self._select(statement, (limit,))]
+        return [(key, drift, AccuracySums(*rest)) for key, drift, *rest in self._select(statement, (limit,))]
 
     def rings(self, ids: Sequence[Key]) -> dict[Key, Ring]:
         """The rows of series up to their latest origins, with the forecasts that were made of them."""
@@ -163,7 +166,7 @@ class Monitor:
     def _continue(self, names: list[Key], now: SeriesState) -> Ring:
         """The rings of series for which a window has passed, with that window's forecasts."""
         kept = self._read(names, "id, origin, ring", "kept")
-        origin = self._codec.decode([kept[name][0] for name in names], names)
+        origin = self._runtime.decode([kept[name][0] for name in names], names).now
         context, valid = self._context(now)
         E = context.shape[1]
         passed = (now.steps - origin.steps).cpu().numpy()
@@ -175,13 +178,16 @@ class Monitor:
 
     def _fill_in(self, context: Ring, which: Ints, origin: SeriesState, now: SeriesState, passed: Ints) -> None:
         """Write the forecasts of the window after the origin into the rows of the context."""
-        at = context.shape[1] - passed[:, None] + np.arange(self._window)
-        future = self._future(now, torch.from_numpy(at))
-        adapted = self._engine.forecast(origin, future, QUANTILES).cpu()
-        plain = self._engine.forecast(unadapted(self._engine, origin), future, QUANTILES[:1]).cpu()
-        forecasts = (*adapted.quantiles, *plain.quantiles, adapted.mean - plain.mean)
-        for name, values in zip(FORECASTS, forecasts, strict=True):
-            context[name][which[:, None], at] = values[:, : self._window].numpy()
+        engine, w = self._engine, self._window
+        ahead, y = what_came(origin, now, engine.h)
+        adapted = engine.forecast(origin, ahead, QUANTILES).cpu()
+        plain = engine.forecast(engine.unadapted(origin), ahead, QUANTILES[:1]).cpu()
+        values = [*adapted.quantiles, *plain.quantiles, adapted.mean - plain.mean]
+        made = np.stack([value[:, :w].double().numpy() for value in values])
+        made[:, ~_is_usable(made[:4]).all(0)] = np.nan  # a forecast that is none
+        at = context.shape[1] - passed[:, None] + np.arange(w)
+        for name, column in zip(("y", *FORECASTS), (y.cpu().numpy()[:, :w], *made), strict=True):
+            context[name][which[:, None], at] = column
         self._add_times(context[which[:, None], at].ravel())
 
     def _add_times(self, rows: Ring) -> None:
@@ -194,38 +200,15 @@ class Monitor:
             "DELETE FROM times WHERE ds <= (SELECT ds FROM times ORDER BY ds DESC LIMIT 1 OFFSET ?)", (TIMES,)
         )
 
-    def _future(self, state: SeriesState, at: torch.Tensor) -> Rows:
-        """h rows after an origin, as far as the context has them: their known covariates and nothing else."""
-        h, w = self._engine.settings.h, self._window
-        n = torch.arange(len(at))[:, None]
-
-        def rows(values: torch.Tensor) -> torch.Tensor:
-            chosen = values.cpu()[n, at]
-            room = torch.zeros(len(at), h - w, *chosen.shape[2:], dtype=chosen.dtype)
-            return torch.cat([chosen, room], 1).flatten(0, 1)
-
-        ds, hist = rows(state.ds), torch.zeros(len(at) * h, state.hist.shape[2])
-        hist[:, 1::2] = 1.0  # missing
-        return Rows(
-            ds=ds,
-            y=torch.zeros(len(ds), dtype=torch.float64),
-            observed=torch.zeros(len(ds), dtype=torch.bool),
-            futr=rows(state.futr),
-            futr_cat=rows(state.futr_cat).long(),
-            hist=hist,
-            hist_cat=torch.zeros(len(ds), state.hist_cat.shape[2], dtype=torch.int64),
-        )
-
     def _context(self, state: SeriesState) -> tuple[Ring, Bools]:
         """The rows in the context, without forecasts, and which of them are no padding."""
-        n, E = state.ds.shape
-        rows = np.zeros((n, E), ROW)
-        rows["ds"] = state.ds.cpu().numpy()
-        observed = state.observed[:, -E:].cpu().numpy()
-        rows["y"] = np.where(observed, state.y[:, -E:].cpu().numpy(), np.nan)
+        seen = state.context.rows
+        rows = np.zeros(tuple(seen.ds.shape), ROW)
+        rows["ds"] = seen.ds.cpu().numpy()
+        rows["y"] = torch.where(seen.observed, seen.y, torch.nan).cpu().numpy()
         for name in FORECASTS:
             rows[name] = np.nan
-        valid: Bools = np.arange(E - 1, -1, -1) <= state.steps.cpu().numpy()[:, None]
+        valid: Bools = present_rows(state).cpu().numpy()
         return rows, valid
 
     def _read(self, ids: Sequence[Key], columns: str, table: str) -> dict[Key, tuple[Any, ...]]:
@@ -238,18 +221,13 @@ class Monitor:
         return found
 
     def _write(self, ids: list[Key], now: SeriesState, rings: Ring) -> None:
-        blobs, steps = self._codec.encode(now), now.steps.tolist()
+        blobs, steps = self._runtime.encode(Record(now)), now.steps.tolist()
         data = [ring.tobytes() for ring in rings]
         self._database.executemany("INSERT OR REPLACE INTO kept VALUES (?, ?, ?)", zip(ids, blobs, data, strict=True))
         scores = _scores(rings, self._window)
         self._database.executemany(
             "INSERT OR REPLACE INTO scores VALUES (?, ?, ?, ?, ?, ?, ?, ?)", zip(ids, steps, *scores, strict=True)
         )
-
-
-def unadapted(engine: Engine, state: SeriesState) -> SeriesState:
-    """The same series with nothing learned about them: their forecast is the global one."""
-    return state._replace(members=tuple(model.init_state(len(state.last)) for model in engine.models))
 
 
 def _append(rings: Ring, context: Ring, counts: Ints) -> Ring:
@@ -267,10 +245,15 @@ def _rings(blobs: Sequence[bytes]) -> Ring:
 
 
 def _is_scored(rows: Ring) -> Bools:
-    """Which rows have a value and the forecasts of it."""
-    kept = (rows["ds"] != NEVER) & ~np.isnan(rows["y"])
-    scored: Bools = kept & np.isfinite(rows["median"]) & np.isfinite(rows["median_global"])
+    """Which rows have a value and a forecast of it."""
+    scored: Bools = (rows["ds"] != NEVER) & _is_usable(rows["y"]) & _is_usable(rows["median"])
     return scored
+
+
+def _is_usable(values: Any) -> Bools:
+    """Numbers that can be compared and added up; NaN, infinity and what is absurdly large score nothing."""
+    usable: Bools = np.abs(values) < HUGE
+    return usable
 
 
 def _terms(rows: Ring) -> tuple[Any, ...]:
@@ -314,5 +297,5 @@ def _connect(path: Path | None, model: str) -> sqlite3.Connection:
     except sqlite3.Error as error:
         if database is not None:
             database.close()
-        raise StorageError(f"{path} cannot be used for monitoring: {error}. Delete the file, or move it.") from error
+        raise StorageError(f"{path} cannot be used for monitoring: {error}", "Delete the file, or move it.") from error
     return database

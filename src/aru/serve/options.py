@@ -35,17 +35,17 @@ class Options:
         for name in ("max_rows", "max_bytes"):
             value = getattr(self, name)
             if isinstance(value, bool) or value < 1:
-                raise ConfigError(f"{name} must be a whole number of at least 1, got {value!r}.")
+                raise ConfigError(f"`{name}` must be a whole number of at least 1, got {value!r}")
         if not 0 <= self.port < 2**16:
-            raise ConfigError(f"port must lie between 0 and 65535, got {self.port}.")
+            raise ConfigError(f"`port` must lie between 0 and 65535, got {self.port}")
         if self.token is not None and (
             len(self.token) < 16 or not self.token.isascii() or not self.token.isprintable()
         ):
-            raise ConfigError("A token has at least 16 characters, all of them plain ASCII.")
+            raise ConfigError("A token has at least 16 characters, all of them plain ASCII", "Choose another one.")
         if self.token is None and not is_local(self.host):
             raise ConfigError(
-                f"{self.host} can be reached by other machines: give a token (--token-file or ARU_TOKEN), "
-                "or listen on 127.0.0.1."
+                f"{self.host} can be reached by other machines",
+                "Give a token (--token-file or ARU_TOKEN), or listen on 127.0.0.1.",
             )
 
 

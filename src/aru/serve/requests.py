@@ -7,22 +7,23 @@ from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
 
-from aru.errors import ColumnError, InputError
+from aru.errors import InputError
 from aru.serve import schemas, tables
+from aru.serve.incoming import BadBody, TooLarge, from_arrow, from_csv, from_rows, require
 from aru.serve.service import ForecastRequest, Service, UpdateRequest, unique_ids
-from aru.serve.tables import ARROW, CSV, JSON, BadBody, Columns, Kinds, TooLarge
+from aru.serve.tables import ARROW, CSV, JSON, ColumnKinds, Columns
 
 SHOWN = 20  # faults of a body that an answer lists
 
-_observations: TypeAdapter[schemas.Observations] = TypeAdapter(schemas.Observations)
-_forecasts: TypeAdapter[schemas.ForecastRequest] = TypeAdapter(schemas.ForecastRequest)
+_observations: TypeAdapter[schemas.ObservationsBody] = TypeAdapter(schemas.ObservationsBody)
+_forecasts: TypeAdapter[schemas.ForecastBody] = TypeAdapter(schemas.ForecastBody)
 
 
 class UnknownFormat(Exception):
     """A content type that the service does not read."""
 
 
-class Invalid(Exception):
+class InvalidBody(Exception):
     """A JSON body that does not have the documented form; `faults` say where."""
 
     def __init__(self, error: ValidationError) -> None:
@@ -41,57 +42,57 @@ class Reader(NamedTuple):
 
     def update(self, body: bytes, content: str, late: Any) -> UpdateRequest:
         """New observations. `late` counts where the body does not say it."""
-        layouts = self.service.layouts
+        kinds = self.service.tables
         static: Columns | None = None
         if content == JSON:
             given = _read(_observations.validate_json, body)
             self._check(len(given["observations"]), "rows")
-            rows = tables.from_rows(given["observations"], layouts.observations, ("ds", "y"), "observations")
+            rows = from_rows(given["observations"], kinds.observations, ("ds", "y"), "observations")
             late = given.get("late", late)
-            if given.get("static") and layouts.static.names:
-                static = tables.from_rows(given["static"] or [], layouts.static, (), "static")
+            if given.get("static") and kinds.static.names:
+                static = from_rows(given["static"] or [], kinds.static, (), "static")
         else:
-            whole = self._table(body, content, _both(layouts.observations, layouts.static), "observations")
-            rows = _require(whole, ("unique_id", "ds", "y", *layouts.observations.names), "observations")
-            if layouts.static.names and set(layouts.static.names) <= whole.keys():
-                static = tables.static_of(whole, layouts.static)
+            both = kinds.observations.with_columns_of(kinds.static)
+            whole = self._table(body, content, both, "observations")
+            rows = _pick(whole, ("unique_id", "ds", "y", *kinds.observations.names), "observations")
+            if kinds.static.names and set(kinds.static.names) <= whole.keys():
+                static = tables.static_of(whole, kinds.static)
         ids = unique_ids(rows["unique_id"])
         return UpdateRequest(rows, ids, static if static is None else tables.only(static, ids), late)
 
     def forecast(self, body: bytes, content: str, ids: Sequence[str], level: Sequence[float]) -> ForecastRequest:
         """What to forecast. `ids` and `level` count where the body cannot say it, which is in CSV and Arrow."""
-        kinds, futr, wanted = self.service.layouts.future, None, None
+        kinds, futr, wanted = self.service.tables.future, None, None
         if content == JSON:
             given = _read(_forecasts.validate_json, body)
             level, wanted = given.get("level") or (), given.get("unique_ids")
             if given.get("futr"):
                 self._check(len(given["futr"] or ()), "rows")
-                futr = tables.from_rows(given["futr"] or (), kinds, ("ds",), "futr")
+                futr = from_rows(given["futr"] or (), kinds, ("ds",), "futr")
         else:
             if body:
-                table = self._table(body, content, kinds, "futr")
-                futr = _require(table, ("unique_id", "ds", *kinds.names), "futr")
+                futr = _pick(self._table(body, content, kinds, "futr"), ("unique_id", "ds", *kinds.names), "futr")
             wanted = [self.service.key(name) for name in ids] or None
         if wanted is None:
             wanted = self.service.keys() if futr is None else unique_ids(futr["unique_id"])
         keys = list(dict.fromkeys(wanted))
         self._check(len(keys) * self.service.engine.settings.h, "rows of forecasts")
         if not keys:
-            raise InputError("There is no series to forecast.")
+            raise InputError("There is no series to forecast", "Send observations first, or name a series.")
         if futr is not None and len(keys) < len(futr["unique_id"]):
             futr = tables.only(futr, keys)
         return ForecastRequest(keys, futr, tuple(level))
 
-    def _table(self, body: bytes, content: str, kinds: Kinds, name: str) -> Columns:
-        readers: dict[str, Callable[[bytes, Kinds, str, int], Columns]] = {
-            CSV: tables.from_csv,
-            ARROW: tables.from_arrow,
+    def _table(self, body: bytes, content: str, kinds: ColumnKinds, name: str) -> Columns:
+        readers: dict[str, Callable[[bytes, ColumnKinds, str, int], Columns]] = {
+            CSV: from_csv,
+            ARROW: from_arrow,
         }
         if content not in readers:
             raise UnknownFormat(f"Bodies of type {content[:100]!r} are not known: send {JSON}, {CSV} or {ARROW}.")
         columns = readers[content](body, kinds, name, self.max_rows)
         if len(columns["unique_id"]) == 0:
-            raise InputError(f"{name} has no rows.")
+            raise InputError(f"{name} has no rows", "Send at least one.")
         return columns
 
     def _check(self, rows: int, what: str) -> None:
@@ -105,19 +106,10 @@ def _read(parse: Callable[[bytes], Any], body: bytes) -> Any:
     except ValidationError as error:
         if error.errors()[0]["type"] == "json_invalid":
             raise BadBody(f"The body is no JSON: {error.errors()[0]['msg']}.") from None
-        raise Invalid(error) from None
+        raise InvalidBody(error) from None
 
 
-def _require(columns: Columns, names: Sequence[str], table: str) -> Columns:
-    missing = [name for name in names if name not in columns]
-    if missing:
-        raise ColumnError(f"{table} has no column {', '.join(map(repr, missing))}: add it.")
+def _pick(columns: Columns, names: Sequence[str], table: str) -> Columns:
+    """These columns of a table, which must have them."""
+    require(columns, names, table)
     return {name: columns[name] for name in names}
-
-
-def _both(one: Kinds, other: Kinds) -> Kinds:
-    return one._replace(
-        numbers=one.numbers | other.numbers,
-        categories=one.categories | other.categories,
-        bools=one.bools | other.bools,
-    )

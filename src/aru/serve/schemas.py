@@ -54,7 +54,7 @@ class StaticRow(TypedDict):
 
 
 @with_config(ConfigDict(extra="forbid", json_schema_extra={"examples": [OBSERVATIONS]}))
-class Observations(TypedDict):
+class ObservationsBody(TypedDict):
     """New observations, rows in any order. Either all of them are taken in or none."""
 
     observations: Annotated[list[Observation], Field(min_length=1)]
@@ -68,7 +68,7 @@ class Observations(TypedDict):
 
 
 @with_config(ConfigDict(extra="forbid", json_schema_extra={"examples": [FORECASTS]}))
-class ForecastRequest(TypedDict):
+class ForecastBody(TypedDict):
     """Which series to forecast."""
 
     unique_ids: NotRequired[
@@ -111,7 +111,7 @@ class Forecasts(BaseModel):
 class Accuracy(BaseModel):
     """Error of the latest forecasts one window ahead, over the observations that monitoring keeps."""
 
-    observations: int = Field(description="How many observations were set against a forecast.")
+    observations: int = Field(description="How many observations were compared with a forecast.")
     nd: float | None = Field(description="Sum of |y - median| over sum of |y|.")
     nd_global: float | None = Field(description="The same for the forecast without what the series has taught.")
     coverage_80: float | None = Field(description="Share of them inside the 80 % interval of the adapted forecast.")
@@ -155,7 +155,7 @@ class Drift(Accuracy):
 
     unique_id: str | int
     drift: float = Field(description="ND of the latest window over ND of the earlier ones.")
-    y: list[float | None] = Field(description="Its latest values that were set against a forecast.")
+    y: list[float | None] = Field(description="Its latest values that were compared with a forecast.")
     median: list[float | None] = Field(description="What had been forecast for them.")
 
 
@@ -165,7 +165,7 @@ class Moment(Accuracy):
     ds: str | int
 
 
-class Model(BaseModel):
+class ModelSummary(BaseModel):
     """What forecasts."""
 
     name: str
@@ -176,13 +176,13 @@ class Model(BaseModel):
 class Fleet(BaseModel):
     """All series at a glance."""
 
-    model: Model
+    model: ModelSummary
     monitored: bool = Field(description="Whether recent history and accuracy are kept.")
     series: int
     observations_per_second: float = Field(description="Over the last minute.")
     observations_by_second: list[int] = Field(description="The same second by second, oldest first.")
     accuracy: Accuracy
-    series_scored: int = Field(description="Series with forecasts that were set against what came.")
+    series_scored: int = Field(description="Series with forecasts that were compared with what came.")
     series_improved: int = Field(description="Those of them for which the adapted forecast was better than the global.")
     series_worsened: int = Field(description="Those for which it was worse.")
     timeline: list[Moment]
@@ -206,7 +206,7 @@ class HistoryRow(BaseModel):
 class SeriesMonitor(SeriesReport):
     """A series with its recent history, past forecasts against what came, and the forecast from now on."""
 
-    model: Model
+    model: ModelSummary
     monitored: bool = Field(description="Whether recent history and accuracy are kept.")
     history: list[HistoryRow]
     forecast: list[dict[str, Any]] | None = Field(
@@ -220,8 +220,15 @@ class Problem(BaseModel):
     """Why a request was refused."""
 
     type: str
-    message: str
-    rows: list[dict[str, Any]] | None = Field(None, description="Offending rows, where they are known one by one.")
+    message: str = Field(description="What is wrong and what to do about it.")
+    remedy: str | None = Field(None, description="What to do about it: the last part of the message.")
+    columns: list[str] | None = Field(None, description="The columns that it is about.")
+    rows: list[dict[str, Any]] | None = Field(
+        None,
+        description="The first 100 rows that it is about: unique_id, ds, number of the row in the table (from 0), "
+        "reason, as far as they are known; for a body or a parameter of another form: where, and the reason.",
+    )
+    total_rows: int | None = Field(None, description="How many rows it is about.")
     id: str | None = Field(None, description="To be found in the server's log.")
 
 
@@ -234,4 +241,4 @@ class Failure(BaseModel):
 class Health(BaseModel):
     """Sign of life."""
 
-    status: Literal["ok", "stopping"]
+    status: Literal["ok", "starting", "stopping"]

@@ -7,30 +7,30 @@ import bisect
 import json
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 
-from aru.archive import require_known
 from aru.errors import InputError, UnknownSeriesError
-from aru.ingest import Late, Update
-from aru.models.aru import ARU
-from aru.serve import summaries, tables
+from aru.runtime.state import SeriesState
+from aru.runtime.update import Late, Update
+from aru.serve import outgoing, summaries, tables
 from aru.serve.batching import Outcome, isolate, rounds
 from aru.serve.fan import Fans
-from aru.serve.metrics import Metrics, Rate
-from aru.serve.monitor import Monitor, Score
-from aru.serve.tables import Columns, Layouts
-from aru.state import SeriesState
+from aru.serve.metrics import Metrics, RowRate
+from aru.serve.monitor import AccuracySums, Monitor
+from aru.serve.tables import Columns, TableKinds
 from aru.store import Key, SQLiteStore
+from aru.store.exchange import unknown_series
 from aru.stream import Stream
 
 LOG = logging.getLogger("aru.serve")
 MONITOR = ".monitor"  # ending of the file beside the states
 NOTHING = {
-    "accuracy": summaries.accuracy(Score()), "series_scored": 0, "series_improved": 0, "series_worsened": 0,
+    "accuracy": summaries.accuracy(AccuracySums()), "series_scored": 0, "series_improved": 0, "series_worsened": 0,
     "timeline": [], "drifting": [],
 }  # fmt: skip
 
@@ -68,11 +68,11 @@ class Service:
 
     def __init__(self, stream: Stream, monitor: bool) -> None:
         self.stream = stream
-        self.engine, self.metrics, self.rate = stream._engine, Metrics(), Rate()
+        self.engine, self.metrics, self.rate = stream.runtime.engine, Metrics(), RowRate()
         self.datetime = self.engine.schema.datetime
-        self.layouts = Layouts.of(self.engine.settings, self.engine.schema)
-        self.monitor = Monitor(self.engine, _beside(stream)) if monitor else None
-        self.fans = Fans(stream, self.datetime)
+        self.tables = TableKinds.of(self.engine.settings, self.engine.schema)
+        self.monitor = Monitor(stream.runtime, _beside(stream)) if monitor else None
+        self.fans = Fans(stream.runtime)
         self._unseen: list[Update | list[Key]] = []  # what the monitor has to know: updates, and series that are gone
         self._known = len(self.keys())
 
@@ -142,7 +142,7 @@ class Service:
     def _predict(self, requests: list[ForecastRequest]) -> list[dict[str, Any]]:
         ids = list(dict.fromkeys(key for r in requests for key in r.ids))
         futr = None if requests[0].futr is None else tables.join([r.futr for r in requests if r.futr is not None])
-        columns = self.stream.predict_columns(ids, futr, requests[0].level)
+        columns = self.stream.predict_columns(futr, requests[0].level, ids)
         for r in requests:
             if r.futr is not None and self.monitor is not None:
                 self.fans.remember(r.ids, r.futr)
@@ -165,8 +165,7 @@ class Service:
 
     def keys(self) -> list[Key]:
         """All series, in order."""
-        with self.stream._store.reading() as view:
-            return view.keys()
+        return self.stream.keys()
 
     def page(self, limit: int, cursor: str | None, query: str) -> dict[str, Any]:
         """Some series: those after the cursor whose name contains the query, in any case."""
@@ -178,9 +177,8 @@ class Service:
             wanted = query.casefold()
             keys = [key for key in keys if wanted in str(key).casefold()]
         chosen = keys[:limit]
-        with self.stream._store.reading() as view:
-            found = {key: blob for key, blob in zip(chosen, view.get(chosen), strict=True) if blob is not None}
-        rows = self._rows(list(found), self._state(found)) if found else []
+        found, state = self.stream.states(chosen)
+        rows = self._rows(found.tolist(), state)
         return {"series": rows, "next_cursor": _write_cursor(chosen[-1]) if len(keys) > limit else None}
 
     def series(self, name: str) -> dict[str, Any]:
@@ -189,15 +187,16 @@ class Service:
 
     def watched(self, name: str) -> dict[str, Any]:
         """The same with recent history, past forecasts against what came, and the forecast from now on."""
-        key, state = self.find(name)
+        ids, state = self.find(name)
+        (key,) = ids.tolist()
         history = [] if self.monitor is None else summaries.history(self.monitor.history(key, state), self.datetime)
         forecast, missing = None, None
         try:
-            forecast = self.fans.make(key, state)
+            forecast = self.fans.make(ids, state)
         except InputError:
             missing = self.fans.missing()
         return {
-            **self._report(key, state),
+            **self._report(ids, state),
             "model": self._model(),
             "monitored": self.monitor is not None,
             "history": history,
@@ -221,26 +220,23 @@ class Service:
         settings = self.engine.settings
         return {"name": settings.name, "h": settings.h, "freq": settings.freq}
 
-    def _report(self, key: Key, state: SeriesState) -> dict[str, Any]:
-        local = [
-            (cast(Any, member).local.stats.sn[0].tolist(), model.cell.alphas.tolist())
-            for member, model in zip(state.members, self.engine.models, strict=True)
-            if isinstance(model, ARU)
-        ]
-        sizes, alphas = np.mean(local, 0).tolist() if local else (None, None)
+    def _report(self, ids: pd.Index[Any], state: SeriesState) -> dict[str, Any]:
+        sizes = self.engine.effective_sizes(state)
+        latest = state.context.rows
         return {
-            **self._rows([key], state)[0],
-            "y": tables.numbers(np.where(state.observed[0, -1:].cpu(), state.y[0, -1:].cpu(), np.nan))[0],
-            "effective_sample_size": sizes,
-            "aging_factors": alphas,
+            **self._rows(ids.tolist(), state)[0],
+            "y": float(latest.y[0, -1]) if latest.observed[0, -1] else None,
+            "effective_sample_size": None if sizes is None else sizes[0][0].tolist(),
+            "aging_factors": None if sizes is None else sizes[1].tolist(),
         }
 
-    def find(self, name: str) -> tuple[Key, SeriesState]:
-        """A series and its state."""
+    def find(self, name: str) -> tuple[pd.Index[Any], SeriesState]:
+        """A known series and its state."""
         key = self.key(name)
-        with self.stream._store.reading() as view:
-            blobs = require_known([key], view.get([key]))
-        return key, self._state({key: blobs[0]})
+        found, state = self.stream.states([key])
+        if len(found) == 0:
+            raise unknown_series([key])
+        return found, state
 
     def key(self, name: str) -> Key:
         """The id of a series, from its name in a path."""
@@ -251,7 +247,7 @@ class Service:
         except ValueError:
             number = 2**63
         if not -(2**63) <= number < 2**63:
-            raise UnknownSeriesError(f"These series are not known: {name[:100]}. Their ids are integers.")
+            raise UnknownSeriesError(f"These series are not known: {name[:100]}", "Their ids are integers.")
         return number
 
     def scrape(self) -> bytes:
@@ -269,14 +265,11 @@ class Service:
         if self.monitor is not None:
             self.monitor.close()
 
-    def _state(self, records: Mapping[Key, bytes]) -> SeriesState:
-        return self.stream._decode(self.stream._index(list(records)), list(records.values())).now
-
     def _rows(self, keys: Sequence[Key], state: SeriesState) -> list[dict[str, Any]]:
         """Series in a list."""
-        ds = tables.times(state.last.cpu().numpy(), self.datetime)
+        ds = outgoing.times(state.last.cpu().numpy(), self.datetime)
         scores = {} if self.monitor is None else self.monitor.scores(keys)
-        rows = zip(keys, ds, state.count.long().tolist(), strict=True)
+        rows = zip(keys, ds, state.context.count.long().tolist(), strict=True)
         return [
             {
                 "unique_id": key,
@@ -289,7 +282,7 @@ class Service:
 
 
 def _beside(stream: Stream) -> Path | None:
-    store = stream._store
+    store = stream.store
     return store.path.with_name(store.path.name + MONITOR) if isinstance(store, SQLiteStore) else None
 
 
@@ -308,7 +301,7 @@ def _reports(update: Update, requests: Sequence[UpdateRequest], datetime: bool) 
     for key in update.new_ids.tolist():
         reports[owner[key]]["new_series"].append(key)
     if len(update.result.left_out["ds"]):
-        for row in tables.to_rows(update.result.left_out, datetime):
+        for row in outgoing.to_rows(update.result.left_out, datetime):
             reports[owner[row["unique_id"]]]["late"].append(row)
     return reports
 
@@ -328,5 +321,5 @@ def _read_cursor(cursor: str, integer: bool) -> Key:
     except ValueError:
         key = None
     if isinstance(key, bool) or not isinstance(key, int if integer else str):
-        raise InputError("This cursor was not made by this service: use next_cursor of an earlier page.")
+        raise InputError("This cursor was not made by this service", "Use next_cursor of an earlier page.")
     return key

@@ -7,19 +7,20 @@ from typing import Any, cast
 
 import numpy as np
 
-from aru.serve import tables
-from aru.serve.monitor import Monitor, Score
+from aru.serve import outgoing
+from aru.serve.monitor import AccuracySums, Monitor
 
 DRIFTING = 20  # series in the overview
 RECENT = 42  # rows of each of them
 POINTS = 250  # of the accuracy over time
 
 
-def accuracy(score: Score) -> dict[str, Any]:
-    """Ratios of the sums."""
-    nd, nd_global = ((e / score.size if score.size else None) for e in (score.error, score.global_error))
-    coverage = score.covered / score.scored if score.scored else None
-    return {"observations": score.scored, "nd": nd, "nd_global": nd_global, "coverage_80": coverage}
+def accuracy(sums: AccuracySums) -> dict[str, Any]:
+    """Ratios of the sums; None where they are no numbers."""
+    errors = (sums.error, sums.global_error)
+    nd, nd_global = outgoing.numbers([error / sums.size if sums.size else np.nan for error in errors])
+    coverage = sums.covered / sums.scored if sums.scored else None
+    return {"observations": sums.scored, "nd": nd, "nd_global": nd_global, "coverage_80": coverage}
 
 
 def fleet(monitor: Monitor, window: int, datetime: bool) -> dict[str, Any]:
@@ -38,7 +39,7 @@ def fleet(monitor: Monitor, window: int, datetime: bool) -> dict[str, Any]:
                 "unique_id": key,
                 "drift": drift,
                 **accuracy(score),
-                **{name: tables.numbers(rings[key][name][-RECENT:]) for name in ("y", "median")},
+                **{name: outgoing.numbers(rings[key][name][-RECENT:]) for name in ("y", "median")},
             }
             for key, drift, score in drifting
             if key in rings  # not forgotten since
@@ -46,19 +47,19 @@ def fleet(monitor: Monitor, window: int, datetime: bool) -> dict[str, Any]:
     }
 
 
-def rolling(timeline: Sequence[tuple[int, Score]], window: int, datetime: bool) -> list[dict[str, Any]]:
+def rolling(timeline: Sequence[tuple[int, AccuracySums]], window: int, datetime: bool) -> list[dict[str, Any]]:
     """The accuracy over the latest `window` times, at every time or, if they are many, at some of them."""
     if not timeline:
         return []
     every = -(-len(timeline) // POINTS)
     at = np.arange(len(timeline) - 1, -1, -every)[::-1]
-    sums = np.array([Score()] * (window - 1) + [score for _, score in timeline], float)
+    sums = np.array([AccuracySums()] * (window - 1) + [score for _, score in timeline], float)
     moving = sums[at[:, None] + np.arange(window)].sum(1)
-    ds = tables.times([timeline[i][0] for i in at], datetime)
-    rows = [accuracy(Score(int(n), *rest)) for n, *rest in moving.tolist()]
+    ds = outgoing.times([timeline[i][0] for i in at], datetime)
+    rows = [accuracy(AccuracySums(int(n), *rest)) for n, *rest in moving.tolist()]
     return [{"ds": time, **row} for time, row in zip(ds, rows, strict=True)]
 
 
 def history(ring: Any, datetime: bool) -> list[dict[str, Any]]:
     """Kept rows, oldest first."""
-    return tables.to_rows({name: ring[name] for name in cast(Any, ring.dtype).names}, datetime)
+    return outgoing.to_rows({name: ring[name] for name in cast(Any, ring.dtype).names}, datetime)

@@ -12,13 +12,13 @@ Series are grouped into shards by a hash of their id. A shard is updated by the 
 
 from __future__ import annotations
 
-from aru.spark.adapting import adapt_batch, adapt_stream
-from aru.spark.batch import Batch, backtest_batch, forecast_batch
-from aru.spark.states import read_checkpoint, read_export, write_export
-from aru.spark.streaming import forecast_stream
+from aru.spark.adapter_query import adapt_batch, adapt_stream
+from aru.spark.batch_query import BatchResult, backtest_batch, forecast_batch
+from aru.spark.state_frames import read_checkpoint, read_export, write_export
+from aru.spark.streaming_query import forecast_stream
 
 __all__ = [
-    "Batch",
+    "BatchResult",
     "adapt_batch",
     "adapt_stream",
     "backtest_batch",

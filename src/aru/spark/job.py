@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from aru.errors import ConfigError, StorageError
 from aru.spark import shipping
-from aru.spark.states import read_export
-from aru.spark.streaming import forecast_stream
+from aru.spark.state_frames import read_export
+from aru.spark.streaming_query import forecast_stream
 
 
 class Job(NamedTuple):
@@ -28,7 +28,7 @@ class Job(NamedTuple):
     partitions: int | None = None
     futr: str | None = None
     states: str | None = None
-    correctable: int = 0
+    correctable_steps: int = 0
     once: bool = False
     interval: float = 0.0
     files: int | None = None
@@ -54,11 +54,11 @@ def run(job: Job, started: Callable[[str], None] = lambda master: None) -> Done:
             job.level,
             futr_df=None if job.futr is None else spark.read.parquet(job.futr),
             states_df=None if job.states is None else read_export(spark, job.states, forecaster),
-            correctable=job.correctable,
+            correctable_steps=job.correctable_steps,
         )
         return _write(rows, job)
     except (AnalysisException, StreamingQueryException) as error:
-        raise StorageError(f"Spark gave up: {str(error).splitlines()[0]}") from error
+        raise StorageError(f"Spark ended the job: {str(error).splitlines()[0].rstrip('.')}") from error
 
 
 def _session(job: Job) -> SparkSession:
@@ -72,7 +72,7 @@ def _session(job: Job) -> SparkSession:
     try:
         session: SparkSession = builder.getOrCreate()
     except PySparkRuntimeError as error:
-        raise ConfigError(f"Spark does not start ({error}). It needs Java 17: set JAVA_HOME.") from error
+        raise ConfigError(f"Spark does not start ({error})", "It needs Java 17: set JAVA_HOME.") from error
     return session
 
 

@@ -16,27 +16,34 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from aru.checked import check_whole
 from aru.errors import InputError
-from aru.ingest import Update
-from aru.screening import repeats
+from aru.runtime.screening import repeats
+from aru.runtime.update import Update
 from aru.stream import Stream
 
 FORECAST, NO_FORECAST, LEFT_OUT, STATE = "forecast", "no_forecast", "left_out", "state"
-Part = tuple[str, Mapping[str, Any]]  # a kind, and columns
+Part = tuple[str, Mapping[str, Any]]  # a kind of rows, and their columns
 
 
-class Asked(NamedTuple):
-    """What a job wants of every shard."""
+class ShardOptions(NamedTuple):
+    """What is wanted of every shard."""
 
     level: tuple[float, ...] | None
-    correctable: int
-    states: bool
+    correctable_steps: int
+    states: bool  # whether records are part of the result
+
+    @classmethod
+    def of(cls, level: Sequence[float] | None, correctable_steps: int, *, states: bool) -> ShardOptions:
+        """Checked, on the driver."""
+        steps = check_whole("correctable_steps", correctable_steps, 0)
+        return cls(None if level is None else tuple(level), steps, states)
 
 
 def faulty(rows: pd.DataFrame, reasons: Any) -> Part:
-    """Rows that were found faulty before they reached any series."""
+    """Rows that cannot be used, whatever their series has seen."""
     ids = rows["unique_id"]
-    ids = ids.astype(object).where(ids.notna(), None)  # names that are all missing come as numbers
+    ids = ids.astype(object).where(ids.notna(), None)  # a column of missing names comes as numbers
     return LEFT_OUT, {
         "unique_id": ids.to_numpy(),
         "ds": rows["ds"].to_numpy(),
@@ -45,9 +52,11 @@ def faulty(rows: pd.DataFrame, reasons: Any) -> Part:
     }
 
 
-def take_in(stream: Stream, rows: pd.DataFrame, futr: pd.DataFrame | None, asked: Asked) -> Iterator[Part]:
+def forecast_shard(
+    stream: Stream, rows: pd.DataFrame, futr: pd.DataFrame | None, options: ShardOptions
+) -> Iterator[Part]:
     """Update the series of a shard, and forecast those that changed."""
-    settings = stream._engine.settings
+    settings = stream.runtime.engine.settings
     covariates = [*settings.futr_exog_list, *settings.hist_exog_list, *settings.stat_exog_list]
     reasons = repeats(rows, ["unique_id", "ds", "y", *covariates])
     wrong = pd.notna(reasons)
@@ -57,16 +66,15 @@ def take_in(stream: Stream, rows: pd.DataFrame, futr: pd.DataFrame | None, asked
     if len(rows) == 0:
         return
     static = latest_rows(rows) if settings.stat_exog_list else None
-    update = stream.apply(rows, static, "correct" if asked.correctable else "skip", odd="skip")
+    update = stream.apply(rows, static, "correct" if options.correctable_steps else "skip", invalid="skip")
     for left in (update.result.left_out, update.repeated):
         if len(left["ds"]):
             yield LEFT_OUT, {**left, "ds": _times(stream, left["ds"])}
     if update.record is None:
         return
-    yield from _forecasts(stream, update, futr, asked.level)
-    if asked.states:
-        records = [bytes(blob) for blob in stream._codec.encode(update.record)]
-        yield STATE, {"unique_id": update.ids.to_numpy(), "record": records}
+    yield from _forecasts(stream, update, futr, options.level)
+    if options.states:
+        yield STATE, {"unique_id": update.ids.to_numpy(), "record": stream.runtime.encode(update.record)}
 
 
 def latest_rows(rows: pd.DataFrame) -> pd.DataFrame:
@@ -77,7 +85,7 @@ def latest_rows(rows: pd.DataFrame) -> pd.DataFrame:
 def _forecasts(
     stream: Stream, update: Update, futr: pd.DataFrame | None, level: Sequence[float] | None
 ) -> Iterator[Part]:
-    """Forecasts of all series that can be forecast; those whose future rows do not suffice are found by halving."""
+    """Forecasts of all series that have the future rows for it; the others are found by halving."""
     assert update.record is not None
     last = pd.Series(update.record.now.last.cpu().numpy(), index=update.ids)
     groups = [update.ids]
@@ -89,14 +97,14 @@ def _forecasts(
     while groups:
         ids = groups.pop()
         try:
-            columns = stream.predict_columns(ids, futr, level)
+            columns = stream.predict_columns(futr, level, ids)
         except InputError as error:
             if len(ids) > 1:
                 groups += [ids[len(ids) // 2 :], ids[: len(ids) // 2]]
             else:
                 yield _not_forecast(stream, last[ids], str(error))
             continue
-        cutoff = np.repeat(last[ids].to_numpy(), stream._engine.settings.h)
+        cutoff = np.repeat(last[ids].to_numpy(), stream.runtime.engine.h)
         yield FORECAST, {**columns, "ds": _times(stream, columns["ds"]), "cutoff": _times(stream, cutoff)}
 
 
@@ -110,4 +118,4 @@ def _not_forecast(stream: Stream, last: pd.Series[Any], reason: str) -> Part:
 
 def _times(stream: Stream, times: Any) -> Any:
     """Internal times as a column."""
-    return np.asarray(times, np.int64).view("datetime64[us]") if stream._engine.schema.datetime else times
+    return np.asarray(times, np.int64).view("datetime64[us]") if stream.about.datetime else times

@@ -1,4 +1,4 @@
-"""A model on the driver and on the workers: its file travels once, and every worker process loads it once."""
+"""A model on the driver and on the workers: its files travel once, and every worker process loads them once."""
 
 from __future__ import annotations
 
@@ -19,28 +19,38 @@ _shipped: set[tuple[str, str]] = set()  # application and file
 
 
 def load(model: Forecaster | str | Path) -> Forecaster:
-    """The model as the driver needs it."""
+    """The model, for the driver."""
     return model if isinstance(model, Forecaster) else Forecaster.load(model, "cpu")
 
 
 def ship(spark: SparkSession, forecaster: Forecaster) -> str:
     """Hand the model, without its series, to Spark's file distribution. Returns the name that workers know it by."""
     context = spark.sparkContext
-    # Names of columns are no part of the fingerprint.
-    name = f"aru-{forecaster._require_fit().fingerprint}-{zlib.crc32(forecaster.settings.name.encode()):08x}"
+    # The fingerprint does not cover the names of the columns with forecasts.
+    name = f"aru-{forecaster.runtime.engine.fingerprint}-{zlib.crc32(forecaster.settings.name.encode()):08x}"
     if (context.applicationId, name) not in _shipped:
-        folder = Path(tempfile.mkdtemp(prefix="aru-"))  # from which workers may fetch as long as the driver lives
+        folder = Path(tempfile.mkdtemp(prefix="aru-"))  # workers may fetch from it as long as the driver lives
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
-        forecaster.without_series().save(folder / name)
-        context.addFile(shutil.make_archive(str(folder / name), "zip", folder / name))
+        context.addFile(str(pack(forecaster, folder / name)))
         _shipped.add((context.applicationId, name))
     return name
 
 
+def pack(forecaster: Forecaster, folder: Path) -> Path:
+    """Save the model without its series into a folder, and zip it beside. Returns the zip file."""
+    forecaster.without_series().save(folder)
+    return Path(shutil.make_archive(str(folder), "zip", folder))
+
+
+def unpack(file: str | Path) -> Forecaster:
+    """The model in a file that `pack` wrote."""
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.unpack_archive(file, folder)
+        return Forecaster.load(folder, "cpu")
+
+
 @functools.lru_cache(maxsize=2)
 def received(name: str) -> Forecaster:
-    """The model in this worker process, which serves one task at a time, and so on one thread."""
+    """The model in this worker process, which works on one task at a time, and so on one thread."""
     torch.set_num_threads(1)
-    with tempfile.TemporaryDirectory() as folder:
-        shutil.unpack_archive(SparkFiles.get(f"{name}.zip"), folder)
-        return Forecaster.load(folder, "cpu")
+    return unpack(SparkFiles.get(f"{name}.zip"))

@@ -1,41 +1,41 @@
-"""A store in memory."""
+"""Records in memory."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
-from aru.store.base import About, Key
-from aru.store.staged import StagedStore
+from aru.store.contract import About, Key, Kind
+from aru.store.staged import Changes, StagedStore
 
 
 class MemoryStore(StagedStore):
-    """Records in a dictionary: nothing survives the process."""
+    """Records in dictionaries: nothing survives the process."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._records: dict[Key, bytes] = {}
+        self._records: dict[Kind, dict[Key, bytes]] = {"series": {}, "panel": {}}
         self._about: About | None = None
 
-    def load(self, keys: Sequence[Key]) -> list[bytes | None]:
-        """The record of each series."""
-        return [self._records.get(key) for key in keys]
+    def load(self, keys: Sequence[Key], kind: Kind) -> list[bytes | None]:
+        """The record of each key."""
+        return list(map(self._records[kind].get, keys))
 
-    def all_keys(self) -> Iterable[Key]:
-        """All series."""
-        return self._records
+    def all_keys(self, kind: Kind) -> Iterable[Key]:
+        """All keys."""
+        return self._records[kind]
 
     def description(self) -> About | None:
         """What the records are."""
         return self._about
 
-    def apply(self, changed: Mapping[Key, bytes | None], about: About | None) -> None:
+    def apply(self, changed: Changes, about: About | None) -> None:
         """Write and remove."""
         self._about = about or self._about
-        for key, record in changed.items():
+        for (kind, key), record in changed.items():
             if record is None:
-                self._records.pop(key, None)
+                self._records[kind].pop(key, None)
             else:
-                self._records[key] = record
+                self._records[kind][key] = record
 
     def __str__(self) -> str:
         return "The store in memory"

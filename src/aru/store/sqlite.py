@@ -9,9 +9,10 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import get_args
 
 from aru.errors import StorageError
-from aru.store.base import About, Key, Store, Transaction, chunks
+from aru.store.contract import About, Key, Kind, Store, Transaction, chunks
 
 APPLICATION = 0x41525501  # marks a file as ours
 PAGE = 2**14  # bytes: three or four records of the usual size share a page
@@ -83,9 +84,9 @@ class SQLiteStore(Store):
             yield
         except sqlite3.Error as error:
             if "locked" in str(error):
-                raise StorageError(f"{self.path} was busy for {WAIT:g} s with other writers: try again.") from error
+                raise StorageError(f"{self.path} was busy for {WAIT:g} s with other writers", "Try again.") from error
             raise StorageError(
-                f"{self.path} cannot be used as a store: {error}. Give the path of a store, or of a new file."
+                f"{self.path} cannot be used as a store: {error}", "Give the path of a store, or of a new file."
             ) from error
 
     def _after_fork(self) -> None:
@@ -125,7 +126,8 @@ class SQLiteStore(Store):
             _patiently(connection, "PRAGMA journal_mode=WAL")
             connection.execute("BEGIN IMMEDIATE")
             connection.execute("CREATE TABLE IF NOT EXISTS about (description TEXT NOT NULL)")
-            connection.execute("CREATE TABLE IF NOT EXISTS series (id PRIMARY KEY, record BLOB NOT NULL)")
+            for kind in get_args(Kind):
+                connection.execute(f"CREATE TABLE IF NOT EXISTS {kind} (id PRIMARY KEY, record BLOB NOT NULL)")
             connection.execute(f"PRAGMA application_id={APPLICATION}")
             connection.execute("COMMIT")
         connection.execute("PRAGMA synchronous=FULL")
@@ -162,25 +164,25 @@ class _SQLiteTransaction(Transaction):
         self._connection.execute("DELETE FROM about")
         self._connection.execute("INSERT INTO about VALUES (?)", (about.to_json(),))
 
-    def get(self, keys: Sequence[Key]) -> list[bytes | None]:
+    def get(self, keys: Sequence[Key], kind: Kind = "series") -> list[bytes | None]:
         found: dict[Key, bytes] = {}
         for part in chunks(keys, VARIABLES):
             marks = ",".join("?" * len(part))
-            found.update(self._connection.execute(f"SELECT id, record FROM series WHERE id IN ({marks})", part))
+            found.update(self._connection.execute(f"SELECT id, record FROM {kind} WHERE id IN ({marks})", part))
         return list(map(found.get, keys))
 
-    def keys(self) -> list[Key]:
-        return [key for (key,) in self._connection.execute("SELECT id FROM series ORDER BY id")]
+    def keys(self, kind: Kind = "series") -> list[Key]:
+        return [key for (key,) in self._connection.execute(f"SELECT id FROM {kind} ORDER BY id")]
 
     def heads(self, size: int) -> list[bytes]:
         rows = self._connection.execute("SELECT substr(record, 1, ?) FROM series ORDER BY id", (size,))
         return [head for (head,) in rows]
 
-    def put(self, keys: Sequence[Key], records: Sequence[bytes | memoryview]) -> None:
+    def put(self, keys: Sequence[Key], records: Sequence[bytes], kind: Kind = "series") -> None:
         self._connection.executemany(
-            "INSERT INTO series VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET record = excluded.record",
+            f"INSERT INTO {kind} VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET record = excluded.record",
             zip(keys, records, strict=True),
         )
 
-    def delete(self, keys: Sequence[Key]) -> None:
-        self._connection.executemany("DELETE FROM series WHERE id = ?", [(key,) for key in keys])
+    def delete(self, keys: Sequence[Key], kind: Kind = "series") -> None:
+        self._connection.executemany(f"DELETE FROM {kind} WHERE id = ?", [(key,) for key in keys])

@@ -7,11 +7,13 @@ import contextlib
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from aru.store.base import About, Key, Store, Transaction
+from aru.store.contract import About, Key, Kind, Store, Transaction
+
+Changes = Mapping[tuple[Kind, Key], bytes | None]  # None marks a removal
 
 
 class StagedStore(Store):
-    """A store for one process, whose changes are applied in one go. None marks a removal."""
+    """A store for one process, whose changes are applied in one go."""
 
     def __init__(self) -> None:
         self._writer = threading.Lock()
@@ -19,46 +21,46 @@ class StagedStore(Store):
         self._version = 0
 
     @abc.abstractmethod
-    def load(self, keys: Sequence[Key]) -> list[bytes | None]:
-        """The record of each series."""
+    def load(self, keys: Sequence[Key], kind: Kind) -> list[bytes | None]:
+        """The record of each key."""
 
     @abc.abstractmethod
-    def all_keys(self) -> Iterable[Key]:
-        """All series, in any order."""
+    def all_keys(self, kind: Kind) -> Iterable[Key]:
+        """All keys, in any order."""
 
     @abc.abstractmethod
     def description(self) -> About | None:
         """What the records are."""
 
     @abc.abstractmethod
-    def apply(self, changed: Mapping[Key, bytes | None], about: About | None) -> None:
+    def apply(self, changed: Changes, about: About | None) -> None:
         """Make changes durable, all at once; `about` is None where it stays as it is."""
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Transaction]:
         """One consistent view."""
         with self._access:
-            yield _Changes(self, self._version)
+            yield _Staged(self, self._version)
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[Transaction]:
         """The only writer; changes are applied at the end."""
         with self._writer:
-            changes = _Changes(self, self._version)
-            yield changes
+            staged = _Staged(self, self._version)
+            yield staged
             with self._access:
-                self.apply(changes.changed, changes.described)
+                self.apply(staged.changed, staged.described)
                 self._version += 1
 
 
-class _Changes(Transaction):
+class _Staged(Transaction):
     """A store with changes on top that are not applied yet."""
 
     def __init__(self, store: StagedStore, version: int) -> None:
         self._store = store
         self._version = version
         self.described: About | None = None
-        self.changed: dict[Key, bytes | None] = {}
+        self.changed: dict[tuple[Kind, Key], bytes | None] = {}
 
     def about(self) -> About | None:
         return self.described or self._store.description()
@@ -69,19 +71,22 @@ class _Changes(Transaction):
     def describe(self, about: About) -> None:
         self.described = about
 
-    def get(self, keys: Sequence[Key]) -> list[bytes | None]:
-        stored = self._store.load(keys)
-        return [self.changed.get(key, old) for key, old in zip(keys, stored, strict=True)]
+    def get(self, keys: Sequence[Key], kind: Kind = "series") -> list[bytes | None]:
+        stored = self._store.load(keys, kind)
+        if not self.changed:
+            return stored
+        return [self.changed.get((kind, key), old) for key, old in zip(keys, stored, strict=True)]
 
-    def keys(self) -> list[Key]:
-        gone = {key for key, record in self.changed.items() if record is None}
-        return sorted({*self._store.all_keys(), *self.changed} - gone)
+    def keys(self, kind: Kind = "series") -> list[Key]:
+        mine = {key: record for (of, key), record in self.changed.items() if of == kind}
+        gone = {key for key, record in mine.items() if record is None}
+        return sorted({*self._store.all_keys(kind), *mine} - gone)
 
     def heads(self, size: int) -> list[bytes]:
         return [record[:size] for record in self.get(self.keys()) if record is not None]
 
-    def put(self, keys: Sequence[Key], records: Sequence[bytes | memoryview]) -> None:
-        self.changed.update(zip(keys, map(bytes, records), strict=True))
+    def put(self, keys: Sequence[Key], records: Sequence[bytes], kind: Kind = "series") -> None:
+        self.changed.update(((kind, key), record) for key, record in zip(keys, records, strict=True))
 
-    def delete(self, keys: Sequence[Key]) -> None:
-        self.changed.update(dict.fromkeys(keys))
+    def delete(self, keys: Sequence[Key], kind: Kind = "series") -> None:
+        self.changed.update(((kind, key), None) for key in keys)

@@ -1,0 +1,146 @@
+"""`aru fit`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from aru.cli import shared_options, table_files
+from aru.cli.screen import Screen, facts, screen
+from aru.cli.setting_options import OPTIONS, TRAINING, read_settings, setting, with_setting_options
+from aru.settings import PAPER, nested
+
+
+@with_setting_options
+def fit(
+    data: shared_options.DataFile,
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            metavar="MODEL", show_default=False, help="Folder to write: new, empty, or an older model to replace."
+        ),
+    ],
+    *,
+    static: shared_options.StaticFile = None,
+    id_col: shared_options.IdColumn = "unique_id",
+    time_col: shared_options.TimeColumn = "ds",
+    target_col: shared_options.TargetColumn = "y",
+    date_format: shared_options.DateFormat = None,
+    given: Mapping[str, Any],
+    val_size: Annotated[
+        int | None,
+        typer.Option(
+            "--val-size",
+            metavar="ROWS",
+            rich_help_panel=TRAINING,
+            help="Last rows of each series to keep out of training and watch as validation. Default: 0, or the "
+            "horizon with --paper.",
+        ),
+    ] = None,
+    checkpoints: Annotated[
+        Path | None,
+        typer.Option(
+            "--checkpoints",
+            metavar="FOLDER",
+            rich_help_panel=TRAINING,
+            help="Save the progress of training there, and resume from what is there.",
+        ),
+    ] = None,
+    paper: Annotated[
+        bool,
+        typer.Option(
+            "--paper",
+            rich_help_panel=TRAINING,
+            help="Train as in the paper: its integration, distribution, optimiser, search and averaging. Options "
+            "that are given still count.",
+        ),
+    ] = False,
+    quiet: shared_options.Quiet = False,
+    as_json: shared_options.Json = False,
+    debug: shared_options.Debug = False,
+) -> None:
+    """Train a model on a table of observations and save it.
+
+    The table has one row per series and time. The saved model has consumed all of its rows and forecasts what
+    comes next.
+    """
+    names = {
+        **{name: option.flag for name, option in OPTIONS.items()},
+        "df": data,
+        "static_df": static or "--static FILE",
+        "val_size": "--val-size",
+        "checkpoint_dir": "--checkpoints",
+    }
+    with screen(as_json, quiet, debug, names) as show:
+        arguments = arguments_of(read_settings(given), paper, show.quiet)
+        rows = val_size if val_size is not None else arguments["h"] if paper else 0
+        form = table_files.TableFormat(id_col, time_col, target_col, date_format)
+        _train(show, data, static, folder, form, arguments, rows, checkpoints)
+
+
+def arguments_of(chosen: Mapping[str, Any], paper: bool, quiet: bool) -> dict[str, Any]:
+    """Arguments of `Forecaster`: the preset, then what was given."""
+    flat = {**(PAPER if paper else {}), **chosen}
+    if paper and "search" not in chosen:
+        # What was given is not searched for.
+        flat["search"] = {k: v for k, v in PAPER["training"].search.items() if k not in chosen} or None
+    if quiet:
+        flat["trainer"] = {"enable_progress_bar": False, **(flat.get("trainer") or {})}
+    return nested(flat)
+
+
+def _train(
+    show: Screen,
+    data: Path,
+    static: Path | None,
+    folder: Path,
+    form: table_files.TableFormat,
+    arguments: dict[str, Any],
+    val_size: int,
+    checkpoints: Path | None,
+) -> None:
+    from aru.forecaster import Forecaster
+    from aru.nn.device import choose_device
+    from aru.store.folder import check_folder
+
+    with show.working(f"Reading {data}"):
+        check_folder(folder)
+        replaced = folder.is_dir() and any(folder.iterdir())
+        forecaster = Forecaster(**arguments)
+        choose_device(forecaster.settings.accelerator)  # refuse one that is not there now, not after training
+        df = table_files.read_data(data, form)
+        id_type = int if df["unique_id"].dtype.kind in "iu" else str
+        static_df = None if static is None else table_files.read_static(static, form.like(id_type))
+    searched = list(forecaster.settings.training.search or ())
+    begin = time.perf_counter()
+    forecaster.fit(df, static_df, val_size, checkpoints)
+    seconds = time.perf_counter() - begin
+    forecaster.save(folder)
+    used = forecaster.settings
+    chosen = {name: setting(used, name) for name in searched}
+    show.result(
+        {
+            "model": folder,
+            "method": used.model,
+            "series": len(forecaster.ids),
+            "rows": len(df),
+            "steps": used.max_steps,
+            "members": used.ensemble,
+            "seconds": round(seconds, 3),
+            "chosen": chosen,
+        }
+    )
+    steps = f"{used.max_steps:,}" if used.ensemble == 1 else f"{used.ensemble} x {used.max_steps:,}"
+    table = {
+        "series": f"{len(forecaster.ids):,}",
+        "rows": f"{len(df):,}",
+        "steps": steps,
+        "seconds": f"{seconds:.1f}",
+    }
+    show.show(facts({**table, **{name: str(value) for name, value in chosen.items()}}))
+    done = "Replaced the model in" if replaced else "Saved the model to"
+    show.say(f"{done} {folder}. Forecast with: aru predict {folder}")

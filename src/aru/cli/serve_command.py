@@ -1,0 +1,86 @@
+"""`aru serve`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+
+from aru.cli import shared_options
+from aru.cli.screen import screen
+from aru.cli.wording import flags
+from aru.errors import ConfigError, StorageError
+
+if TYPE_CHECKING:
+    from aru.settings import AcceleratorName
+
+TOKEN = "ARU_TOKEN"
+
+
+def serve(
+    model: shared_options.ModelFolder,
+    state: Annotated[
+        Path,
+        typer.Option("--state", metavar="FILE", help="SQLite file of the states, created on first use."),
+    ],
+    host: Annotated[
+        str,
+        typer.Option("--host", metavar="ADDRESS", help="Where to listen. Any but this machine's own needs a token."),
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", metavar="PORT", help="Port to listen on; 0 takes a free one.")] = 8000,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--token-file",
+            metavar="FILE",
+            help=f"File with the token that clients must send; the variable {TOKEN} does the same.",
+        ),
+    ] = None,
+    monitor: Annotated[
+        bool,
+        typer.Option(
+            "--monitor/--no-monitor", help="Keep recent history and accuracy of every series, in a file beside --state."
+        ),
+    ] = True,
+    max_rows: Annotated[
+        int, typer.Option("--max-rows", metavar="ROWS", help="Most rows that a request may have.")
+    ] = 100_000,
+    max_bytes: Annotated[
+        int, typer.Option("--max-bytes", metavar="BYTES", help="Most bytes that a request may have.")
+    ] = 32 * 2**20,
+    accelerator: shared_options.Accelerator = "auto",
+    as_json: shared_options.Json = False,
+    debug: shared_options.Debug = False,
+) -> None:
+    """Serve observations and forecasts over HTTP, with a dashboard at / and the endpoints at /docs.
+
+    An interruption or a signal to terminate ends the service when the requests in flight are answered.
+    """
+    names = flags("host", "port", "max_rows", "max_bytes", "accelerator")
+    with screen(as_json, debug=debug, names=names) as show:
+        try:
+            from aru.serve.options import Options
+            from aru.serve.server import serve as run
+        except ImportError as error:
+            raise ConfigError(
+                f"aru serve needs more packages ({error})", "Install them: pip install 'aru-forecast[serve]'."
+            ) from error
+        chosen = Options(host, port, _token(token_file), max_rows, max_bytes, monitor)
+
+        def started(address: str) -> None:
+            show.result({"address": address, "model": model, "state": state})
+            show.say(f"Serving {model} at {address}, states in {state}. Ctrl-C ends it.")
+
+        run(model, state, chosen, cast("AcceleratorName", accelerator), started)  # which checks it
+
+
+def _token(path: Path | None) -> str | None:
+    if path is None:
+        return os.environ.get(TOKEN) or None
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is no text"
+        raise StorageError(f"{path} cannot be read: {reason}") from error

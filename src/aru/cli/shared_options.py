@@ -1,0 +1,83 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from aru.cli.setting_options import OPTIONS, split
+from aru.errors import InputError, UnknownSeriesError, listing
+
+TABLES = "a CSV or Parquet file (.csv, .csv.gz, .parquet)"
+FILES, OUTPUT = "Files and columns", "Output"
+
+DataFile = Annotated[Path, typer.Argument(metavar="DATA", show_default=False, help=f"Observations: {TABLES}.")]
+ModelFolder = Annotated[Path, typer.Argument(metavar="MODEL", show_default=False, help="Folder of a trained model.")]
+StaticFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--static",
+        metavar="FILE",
+        rich_help_panel=FILES,
+        help=f"Static covariates, one row per series: {TABLES}.",
+    ),
+]
+IdColumn = Annotated[
+    str,
+    typer.Option("--id-col", metavar="COLUMN", rich_help_panel=FILES, help="Column that names the series."),
+]
+TimeColumn = Annotated[
+    str,
+    typer.Option("--time-col", metavar="COLUMN", rich_help_panel=FILES, help="Column of the time: dates or integers."),
+]
+TargetColumn = Annotated[
+    str, typer.Option("--target-col", metavar="COLUMN", rich_help_panel=FILES, help="Column to forecast.")
+]
+DateFormat = Annotated[
+    str | None,
+    typer.Option(
+        "--date-format",
+        metavar="FORMAT",
+        rich_help_panel=FILES,
+        help="How the files write dates, for instance %d/%m/%Y; dates such as 2024-01-31 need no format.",
+    ),
+]
+Levels = Annotated[
+    list[float] | None,
+    typer.Option("--level", metavar="PERCENT", help="Also give this central interval, for instance 90. Repeatable."),
+]
+OutputFile = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", metavar="FILE", rich_help_panel=OUTPUT, help=f"Write the forecasts to {TABLES}."),
+]
+Accelerator = Annotated[str, typer.Option("--accelerator", metavar="NAME", help=OPTIONS["accelerator"].plain_about)]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", rich_help_panel=OUTPUT, help="Show no progress.")]
+Json = Annotated[
+    bool,
+    typer.Option("--json", rich_help_panel=OUTPUT, help="Print one JSON object instead of text and tables."),
+]
+Debug = Annotated[bool, typer.Option("--debug", rich_help_panel=OUTPUT, help="Show where an error comes from.")]
+
+
+def help_of(command: Callable[..., None]) -> str:
+    """The docstring of a command with one line a paragraph: terminals of any width wrap it themselves."""
+    paragraphs = (inspect.getdoc(command) or "").split("\n\n")
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+
+
+def choose_ids(wanted: Sequence[str] | None, known: Sequence[Any], owner: object = "The model") -> list[Any] | None:
+    """The series that were asked for, as the model or store knows them; a known id may itself hold a comma."""
+    if not wanted:
+        return None
+    names = {str(name): name for name in known}
+    parts = [part for item in wanted for part in ([item] if item in names else split([item]))]
+    if not parts:
+        raise InputError("--ids names no series", "Give their names, separated by commas.")
+    unknown = [part for part in parts if part not in names]
+    if unknown:
+        raise UnknownSeriesError(f"{owner} has no series {listing(unknown)}", f"It has {listing(list(names))}.")
+    return [names[part] for part in dict.fromkeys(parts)]

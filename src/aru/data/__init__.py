@@ -1,0 +1,1 @@
+"""From a user's frame to checked arrays and encoded rows, and back to a frame."""

@@ -1,0 +1,327 @@
+"""Columns of a user's frame as checked arrays: ids, times, target, covariates.
+
+Any eager frame that narwhals reads. Every problem raises an error that shows the first offending rows and the fix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import narwhals as nw
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from aru.data.frequency import Frequency, Times, to_index
+from aru.errors import (
+    ColumnError,
+    DuplicateError,
+    FrequencyError,
+    InputError,
+    Offending,
+    ValueRangeError,
+    listing,
+)
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+REPORTED = 100  # rows that an error names
+LARGEST = 2**63 - 1  # integer
+EARLIEST, LATEST = np.datetime64("1678", "us"), np.datetime64("2262", "us")
+
+
+class Categories(NamedTuple):
+    """A categorical column: code of each row into `values`, -1 where missing."""
+
+    codes: Ints
+    values: tuple[str, ...]
+
+
+Column: TypeAlias = Floats | Categories
+
+
+def name_rows(ids: Sequence[Any] | pd.Index[Any], ds: Times, datetime: bool, total: int | None = None) -> Offending:
+    """Rows by series and time: the first ones, and how many there are."""
+    names = {"unique_id": [str(i) for i in ids[:REPORTED]], "ds": show_times(ds[:REPORTED], datetime)}
+    return Offending(names, len(ds) if total is None else total)
+
+
+def show_times(ds: Times, datetime: bool) -> list[str]:
+    """Timestamps as text, without a time of day where it is midnight."""
+    if not datetime:
+        return [str(int(t)) for t in ds]
+    return [str(t.date()) if t == t.normalize() else str(t) for t in to_index(ds)]
+
+
+def as_frame(df: Any, name: str) -> nw.DataFrame[Any]:
+    """Any eager frame that narwhals knows, or a dictionary of columns."""
+    if isinstance(df, nw.DataFrame):
+        return df
+    if isinstance(df, dict):
+        df = _from_columns(df, name)
+    try:
+        frame: nw.DataFrame[Any] = nw.from_native(df, eager_only=True)
+    except TypeError as error:
+        raise InputError(f"`{name}` must be a pandas or polars data frame, got {type(df).__name__}") from error
+    except nw.exceptions.DuplicateError as error:
+        raise ColumnError(f"`{name}` has several columns of the same name: {_repeated(df)}", "Keep one.") from error
+    return frame
+
+
+def _from_columns(columns: dict[str, Any], name: str) -> pd.DataFrame:
+    try:
+        return pd.DataFrame(columns)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"`{name}` is no table: {error}", "Give columns that are equally long.") from error
+
+
+def _repeated(df: Any) -> str:
+    columns = pd.Index(df.columns)
+    return listing(list(columns[columns.duplicated()].unique()))
+
+
+def read_static(df: Any, ids: pd.Index[Any], columns: Sequence[str], name: str = "static_df") -> dict[str, Column]:
+    """Static covariates in the order of `ids`."""
+    if not columns:
+        return {}
+    if df is None:
+        raise ColumnError(
+            f"`stat_exog_list` names {listing(columns)}",
+            f"Pass `{name}` with unique_id and these columns.",
+            columns=columns,
+        )
+    frame = as_frame(df, name)
+    require_columns(frame, ["unique_id", *columns], name)
+    have = read_ids(frame, name)
+    repeated = have[have.duplicated()]
+    if len(repeated):
+        raise DuplicateError(
+            f"`{name}` has several rows for the series {listing(list(repeated))}", "Keep one row of each."
+        )
+    at = have.get_indexer(ids)
+    if (at < 0).any():
+        raise ColumnError(f"`{name}` has no row for the series {listing(list(ids[at < 0]))}", "Add one row for each.")
+    return {c: map_rows(read_column(frame, c, name), lambda a: a[at]) for c in columns}
+
+
+def read_column(frame: nw.DataFrame[Any], column: str, name: str) -> Column:
+    """Numbers become float64 with NaN for missing; category, string and bool columns become categories.
+
+    A column without any value has no type of its own: it is NaN throughout. One of objects that are all numbers is one
+    of numbers.
+    """
+    series = frame.get_column(column)
+    if series.dtype == nw.Object:
+        series = _numbers(series)
+    dtype = series.dtype
+    missing = np.asarray(series.is_null().to_numpy())
+    if dtype.is_numeric() or missing.all():
+        values = _to_float(series)
+        if np.isinf(values).any():
+            rows = _name_rows(frame, np.isinf(values))
+            raise ValueRangeError(
+                f"Column {column!r} of `{name}` is infinite at {rows}",
+                "Use NaN for missing values.",
+                columns=[column],
+                rows=rows,
+            )
+        return values
+    if dtype == nw.Boolean or dtype in (nw.String, nw.Categorical, nw.Enum, nw.Object):
+        found = as_categories(np.array([str(v) for v in _to_objects(series)[~missing]], dtype=object))
+        codes = np.full(len(missing), -1)
+        codes[~missing] = found.codes
+        return Categories(codes, found.values)
+    raise ColumnError(
+        f"Column {column!r} of `{name}` has type {dtype}",
+        "Covariates are numbers, strings, categories or bools.",
+        columns=[column],
+    )
+
+
+def _numbers(series: nw.Series[Any]) -> nw.Series[Any]:
+    """A column of objects as one of numbers, if they are all such."""
+    inferred = pd.Series(_to_objects(series)).infer_objects()
+    numeric = pd.api.types.is_numeric_dtype(inferred) and not pd.api.types.is_bool_dtype(inferred)
+    return nw.from_native(inferred, series_only=True) if numeric else series
+
+
+def as_categories(text: npt.NDArray[Any]) -> Categories:
+    """Text as categories, in alphabetical order."""
+    codes, values = pd.factorize(text, sort=True)
+    return Categories(codes, tuple(values))
+
+
+def map_rows(column: Column, pick: Callable[[Any], Any]) -> Column:
+    """A column with its rows picked by a function of arrays."""
+    if isinstance(column, Categories):
+        return Categories(pick(column.codes), column.values)
+    values: Floats = pick(column)
+    return values
+
+
+def require_columns(frame: nw.DataFrame[Any], columns: Sequence[str], name: str) -> None:
+    """Refuse a frame that lacks a column."""
+    have = frame.columns
+    missing = [c for c in columns if c not in have]
+    if missing:
+        raise ColumnError(
+            f"`{name}` has no column {listing([repr(c) for c in missing])}; it has {listing(have, 20)}",
+            "Rename or add the columns.",
+            columns=missing,
+        )
+
+
+def read_ids(frame: nw.DataFrame[Any], name: str) -> pd.Index[Any]:
+    """`unique_id` as strings or integers."""
+    series = frame.get_column("unique_id")
+    dtype = series.dtype
+    if dtype in (nw.String, nw.Categorical, nw.Enum, nw.Object):
+        values = _to_objects(series)
+        _refuse_null(frame, "unique_id", pd.isna(values), name)
+        return pd.Index([str(v) for v in values], dtype=object)
+    _refuse_null(frame, "unique_id", series.is_null().to_numpy(), name)
+    if dtype.is_integer():
+        return pd.Index(_to_int64(frame, series, name, "Convert the column to text."))
+    raise ColumnError(f"unique_id of `{name}` has type {dtype}", "Use strings or integers.", columns=["unique_id"])
+
+
+def read_times(frame: nw.DataFrame[Any], freq: Frequency, name: str) -> tuple[Times, bool]:
+    """`ds` as internal times, and whether they are timestamps."""
+    series = frame.get_column("ds")
+    dtype = series.dtype
+    if not isinstance(dtype, nw.Datetime):
+        _refuse_null(frame, "ds", series.is_null().to_numpy(), name)
+    if dtype in (nw.String, nw.Object):
+        series = _parse_times(frame, name)
+        dtype = series.dtype
+    if dtype.is_integer():
+        if isinstance(freq.freq, str):
+            raise FrequencyError(
+                f"ds of `{name}` holds integers but `freq={freq.freq!r}`", "Use an integer freq or datetimes."
+            )
+        return _to_int64(frame, series, name, "Correct these rows."), False
+    if isinstance(dtype, nw.Datetime) and dtype.time_zone is not None:
+        raise ColumnError(
+            f"ds of `{name}` carries the time zone {dtype.time_zone}",
+            "Convert to local or UTC time and drop the zone, e.g. df['ds'].dt.tz_localize(None).",
+            columns=["ds"],
+        )
+    if dtype not in (nw.Datetime, nw.Date):
+        raise ColumnError(
+            f"ds of `{name}` has type {dtype}", "Use timestamps, or integers with an integer freq.", columns=["ds"]
+        )
+    if isinstance(freq.freq, int):
+        raise FrequencyError(
+            f"ds of `{name}` holds timestamps but `freq={freq.freq}`", "Use a pandas offset alias, e.g. 'D'."
+        )
+    times = np.asarray(series.to_numpy()).astype("datetime64[us]")
+    _refuse_null(frame, "ds", np.isnat(times), name)
+    _refuse_far(frame, times, name)
+    return times.view(np.int64), True
+
+
+def _refuse_far(frame: nw.DataFrame[Any], times: Any, name: str) -> None:
+    """Times that can only be mistakes: no calendar is counted through for thousands of years."""
+    far = (times < EARLIEST) | (times >= LATEST)
+    if far.any():
+        rows = _name_rows(frame, far)
+        raise ValueRangeError(
+            f"ds of `{name}` lies outside the years 1678 to 2261 at {rows}",
+            "Correct these rows.",
+            columns=["ds"],
+            rows=rows,
+        )
+
+
+def _parse_times(frame: nw.DataFrame[Any], name: str) -> nw.Series[Any]:
+    """Text, dates or integers in a column of mixed type. What can only be guessed at is refused."""
+    values = pd.Series(_to_objects(frame.get_column("ds"))).infer_objects()
+    if not pd.api.types.is_numeric_dtype(values):
+        given = values
+        try:
+            values = iso_times(given)
+        except (ValueError, TypeError) as error:  # several time zones
+            raise ColumnError(f"ds of `{name}` cannot be read as timestamps: {error}", columns=["ds"]) from error
+        null = values.isna().to_numpy()
+        if null.any():
+            bad = null & ~given.astype(str).isin(["", "NaT"]).to_numpy()
+            if bad.any():
+                rows = _name_rows(frame, bad)
+                raise ColumnError(
+                    f"ds of `{name}` cannot be read as timestamps: {rows}",
+                    "Write ISO times such as 2024-01-31 or 2024-01-31 18:00, or convert the column with "
+                    "pandas.to_datetime first.",
+                    columns=["ds"],
+                    rows=rows,
+                )
+            _refuse_null(frame, "ds", null, name)
+    return nw.from_native(values, series_only=True)
+
+
+def iso_times(values: pd.Series[Any]) -> pd.Series[Any]:
+    """Text as times, NaT where it is not ISO 8601: 05/06 may be May or June. Words for the clock are no times."""
+    return pd.to_datetime(values.mask(values.isin(["now", "today"])), format="ISO8601", errors="coerce")
+
+
+def _refuse_null(frame: nw.DataFrame[Any], column: str, null: Bools, name: str) -> None:
+    if null.any():
+        rows = _name_rows(frame, null)
+        raise InputError(
+            f"{column} of `{name}` is missing at {rows}", "Fill or drop these rows.", columns=[column], rows=rows
+        )
+
+
+def read_target(frame: nw.DataFrame[Any], name: str) -> Floats:
+    """`y` as float64, NaN where missing."""
+    series = frame.get_column("y")
+    if not (series.dtype.is_numeric() or series.dtype == nw.Boolean or series.is_null().all()):
+        raise ColumnError(f"y of `{name}` has type {series.dtype}: it must be numeric", columns=["y"])
+    y = _to_float(series)
+    if np.isinf(y).any():
+        rows = _name_rows(frame, np.isinf(y))
+        raise ValueRangeError(
+            f"y of `{name}` is infinite at {rows}", "Use NaN for missing values.", columns=["y"], rows=rows
+        )
+    return y
+
+
+def _to_float(series: nw.Series[Any]) -> Floats:
+    if not series.dtype.is_numeric() and series.is_null().all():  # of no type in particular, or of any
+        return np.full(len(series), np.nan)
+    numbers = series if series.dtype == nw.Float64 else series.cast(nw.Float64)
+    return np.array(numbers.to_numpy(), dtype=np.float64)
+
+
+def _to_int64(frame: nw.DataFrame[Any], series: nw.Series[Any], name: str, remedy: str) -> Ints:
+    """A column of integers without missing ones; those that need another bit would turn negative."""
+    values = np.asarray(series.to_numpy())
+    wide = np.asarray(values > LARGEST, bool)
+    if wide.any():
+        rows = _name_rows(frame, wide)
+        raise ValueRangeError(
+            f"{series.name} of `{name}` is larger than {LARGEST} at {rows}",
+            remedy,
+            columns=[series.name],
+            rows=rows,
+        )
+    return values.astype(np.int64)
+
+
+def _to_objects(series: nw.Series[Any]) -> npt.NDArray[np.object_]:
+    """Python values. Integer categories stay integers, where pandas would make them floats to hold NaN."""
+    native = series.to_native()
+    if series.dtype in (nw.Categorical, nw.Enum) and isinstance(native, pd.Series):
+        return np.array([*native.cat.categories, None], dtype=object)[native.cat.codes.to_numpy()]
+    return np.asarray(series.to_numpy(), dtype=object)
+
+
+def _name_rows(frame: nw.DataFrame[Any], which: Bools) -> Offending:
+    """The first rows where `which` is true, by series and time as far as they are known, and by number."""
+    rows = np.flatnonzero(which)
+    first = rows[:REPORTED].tolist()
+    keys = {c: frame[c][first].to_list() for c in ("unique_id", "ds") if c in frame.columns}
+    names: dict[str, list[Any]] = {c: [str(v).removesuffix(" 00:00:00") for v in vs] for c, vs in keys.items()}
+    return Offending({**names, "row": first}, len(rows))

@@ -1,0 +1,109 @@
+"""Frames out: the same kind as came in, with the column names of Nixtla's libraries."""
+
+from __future__ import annotations
+
+import dataclasses
+import numbers
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+import pandas as pd
+
+from aru.data.columns import as_frame, name_rows
+from aru.errors import ConfigError, ValueRangeError
+
+MANY = 2**12  # rows from which it pays to convert the name of a series once instead of in every row
+NANOSECONDS = (2**63 - 1) // 1000  # microseconds from 1970, before and after, that a datetime64[ns] can hold
+
+
+def quantiles_of(level: Sequence[float] | None) -> list[float]:
+    """The median, then the two ends of each central interval."""
+    return [0.5] + [q for value in _percentages(level) for q in (0.5 - value / 200, 0.5 + value / 200)]
+
+
+def _percentages(level: Any) -> list[float]:
+    values = [] if level is None else list(np.atleast_1d(np.asarray(level, dtype=object)))
+    named: dict[str, numbers.Real] = {}
+    for value in values:
+        if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < float(value) < 100:
+            raise ConfigError(f"level must hold percentages between 0 and 100, got {value!r}")
+        name = f"{value:g}"
+        if name == "100" or named.setdefault(name, value) != value:
+            raise ConfigError(
+                f"level {value!r} would be named {name}, as another one is: columns have six digits of it"
+            )
+    return values
+
+
+def forecast_names(name: str, level: Sequence[float] | None) -> list[str]:
+    """`<name>` is the mean, then `<name>-median`, `<name>-lo-<level>` and `<name>-hi-<level>`."""
+    ends = [f"{name}-{end}-{value:g}" for value in _percentages(level) for end in ("lo", "hi")]
+    return [name, f"{name}-median", *ends]
+
+
+@dataclasses.dataclass(frozen=True)
+class FrameStyle:
+    """Which library a frame belongs to, and how it writes `ds`."""
+
+    backend: str
+    ds: str  # "int", "date", or the unit of a datetime
+
+    @classmethod
+    def of(cls, df: Any, default: FrameStyle | None = None) -> FrameStyle:
+        """The style of a frame; `ds` as in `default` if given, and all of it for a dictionary of columns."""
+        if default is not None and isinstance(df, dict):
+            return default
+        if default is not None and isinstance(df, pd.DataFrame):
+            return cls("pandas", default.ds)
+        frame = as_frame(df, "df")
+        backend = "polars" if frame.implementation.is_polars() else "pandas"
+        if default is not None:
+            return cls(backend, default.ds)
+        kind = frame["ds"].dtype if "ds" in frame.columns else None
+        if kind is not None and kind.is_integer():
+            return cls(backend, "int")
+        if kind == nw.Date:
+            return cls(backend, "date")
+        return cls(backend, getattr(kind, "time_unit", "ns"))
+
+    def build(self, columns: Mapping[str, Any], each: int = 1) -> Any:
+        """A frame of these columns; `ds` and `cutoff` are internal times. A series' name stands in `each` rows."""
+        if self.ds == "ns" and len(columns["ds"]):
+            _refuse_wrapping(columns)
+        data = {k: self._times(v) if k in ("ds", "cutoff") else v for k, v in columns.items()}
+        if self.backend == "pandas":
+            if each > 1 and len(data["unique_id"]) > MANY:
+                data["unique_id"] = pd.Series(data["unique_id"][::each]).array.repeat(each)
+            return pd.DataFrame(data, copy=False)
+        text = [k for k, v in data.items() if v.dtype == object]
+        frame = nw.from_dict({k: v.tolist() if k in text else v for k, v in data.items()}, backend="polars")
+        dates = [k for k in ("ds", "cutoff") if k in data] if self.ds == "date" else []
+        casts = [nw.col(k).cast(nw.Date) for k in dates] + [nw.col(k).cast(nw.String) for k in text]
+        return frame.with_columns(*casts).to_native()  # a frame without rows has these types, too
+
+    def _times(self, times: Any) -> Any:
+        if self.ds == "int":
+            return times
+        # Dates are cast afterwards, and polars has no seconds.
+        unit = "us" if self.ds == "date" or (self.backend, self.ds) == ("polars", "s") else self.ds
+        return np.asarray(times, dtype=np.int64).view("datetime64[us]").astype(f"datetime64[{unit}]")
+
+    def to_json(self) -> dict[str, str]:
+        """A dictionary that JSON can hold."""
+        return dataclasses.asdict(self)
+
+
+def _refuse_wrapping(columns: Mapping[str, Any]) -> None:
+    """Times that would begin again in 1677."""
+    ds = np.asarray(columns["ds"])
+    if ds.max() > NANOSECONDS or ds.min() < -NANOSECONDS:
+        far = np.abs(ds) > NANOSECONDS
+        rows = name_rows(np.asarray(columns["unique_id"])[far], ds[far], datetime=True)
+        raise ValueRangeError(
+            f"Forecasts would lie beyond what ds as datetime64[ns] can hold, which ends in April 2262, at {rows}",
+            "Fit on ds of a coarser unit, such as datetime64[s], or use a shorter horizon.",
+            columns=["ds"],
+            rows=rows,
+        )

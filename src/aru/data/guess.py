@@ -1,0 +1,68 @@
+"""What the times of series say about their frequency."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+import pandas as pd
+
+from aru.data.columns import read_ids, read_times, require_columns
+from aru.data.frequency import Frequency, Times, to_index
+from aru.errors import FrequencyError
+
+# Usual frequencies from coarse to fine, as pandas writes them; the weekday of a week comes from the data, as does the
+# month of a year or quarter where it is not the one that goes without saying.
+USUAL = ("YS", "YE", "QS", "QE", "MS", "ME", "W", "B", "D", "h", "30min", "15min", "10min", "5min", "min", "s")
+UNSAID = {"YS": "JAN", "YE": "DEC", "QS": "JAN", "QE": "MAR"}
+
+
+def guess_frequency(frame: nw.DataFrame[Any], name: str) -> str | int:
+    """The frequency of a frame's longest series; a frame that does not tell is an error.
+
+    Days from Monday to Friday alone are business days, though daily series may begin with them.
+    """
+    require_columns(frame, ["unique_id", "ds"], name)
+    codes, _ = pd.factorize(read_ids(frame, name))
+    ds, datetime = read_times(frame, Frequency(None), name)
+    times = np.unique(ds[codes == np.bincount(codes).argmax()])[:50] if len(codes) else ds
+    guess = usual_frequency(times, datetime) if len(times) > 2 else None
+    if guess is None:
+        raise FrequencyError(f"The frequency cannot be read off `{name}`", "Give freq, for instance `freq='D'`.")
+    return guess
+
+
+def usual_frequency(times: Times, datetime: bool) -> str | int | None:
+    """The coarsest usual frequency on whose grid the times lie, most of them one step apart."""
+    if not datetime:
+        step = int(np.median(np.diff(times))) if len(times) > 1 else 1
+        return step if (np.diff(times) % step == 0).all() else None
+    for alias in (_anchored(a, to_index(times[:1])[0]) for a in USUAL):
+        steps = Frequency(alias).steps(times[:-1], times[1:])
+        if len(steps) > 1 and (steps > 0).all() and np.median(steps) == 1:
+            return alias
+    return None
+
+
+def _anchored(alias: str, time: pd.Timestamp) -> str:
+    """A frequency with the weekday or month that makes `time` lie on its grid."""
+    if alias == "W":
+        return f"W-{time.day_name()[:3].upper()}"
+    if alias not in UNSAID:
+        return alias
+    month = time.month if alias[0] == "Y" else (time.month - 1) % 3 + 1
+    name = pd.Timestamp(2000, month, 1).month_name()[:3].upper()
+    return alias if name == UNSAID[alias] else f"{alias}-{name}"
+
+
+def frequency_hint(times: Times, datetime: bool) -> str:
+    """What the spacing of some times suggests to somebody whose frequency does not fit."""
+    guess = usual_frequency(times, datetime)
+    if not datetime:
+        step = int(np.median(np.diff(times))) if len(times) > 1 else 1
+        says = f"The usual distance between rows is {step}"
+        return f"{says}: try `freq={step}`." if guess else f"{says}. Correct or drop the rows that do not fit."
+    if guess:
+        return f"Series look like `freq={guess!r}`; or use `freq=None` if rows are consecutive."
+    return "Correct these rows, choose another pandas offset alias, or use `freq=None` if rows are consecutive."

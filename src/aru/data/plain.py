@@ -1,0 +1,95 @@
+"""Columns of frames that have nothing out of the ordinary, in a fraction of the time that any kind of frame takes."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from aru.data.columns import EARLIEST, LATEST, Column, as_categories
+from aru.data.frequency import Frequency, Times
+
+FEW = 256  # rows of which every value is looked at
+_ISO = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?)?")
+
+
+class Plain(NamedTuple):
+    """The columns of rows that have nothing out of the ordinary."""
+
+    ids: pd.Index[Any]
+    ds: Times
+    datetime: bool
+    data: dict[str, Column]
+
+
+def read_plain(df: Any, freq: Frequency, columns: Sequence[str]) -> Plain | None:
+    """The columns of a pandas frame or a dictionary, in a fraction of the time that frames and types of any kind take.
+
+    None where something needs a closer look, by the functions below: another kind of frame, a missing column, a type
+    that has to be converted, a value that may be wrong.
+    """
+    values = _arrays(df, ("unique_id", "ds", *columns))
+    if values is None:
+        return None
+    ids, ds = values.pop("unique_id"), _plain_times(values.pop("ds"))
+    datetime = ds.dtype.kind == "M"
+    if not (_is_text(ids) or ids.dtype == np.int64) or isinstance(freq.freq, int if datetime else str):
+        return None
+    if datetime:
+        ds = ds.astype("datetime64[us]")
+        if not ((ds >= EARLIEST) & (ds < LATEST)).all():  # nor where it is missing
+            return None
+    elif ds.dtype != np.int64:
+        return None
+    data: dict[str, Column] = {}
+    for name, column in values.items():
+        if column.dtype.kind in "iuf":
+            data[name] = numbers = column.astype(np.float64)
+            if np.isinf(numbers).any():
+                return None
+        elif name != "y" and _is_text(column):
+            data[name] = as_categories(column)
+        else:
+            return None
+    return Plain(pd.Index(ids, dtype=ids.dtype), ds.view(np.int64), datetime, data)
+
+
+def _arrays(df: Any, columns: Sequence[str]) -> dict[str, npt.NDArray[Any]] | None:
+    """Columns whose types numpy knows, all of the same length and not empty."""
+    try:
+        if isinstance(df, dict):
+            values = {c: np.asarray(df[c]) for c in columns}
+        elif isinstance(df, pd.DataFrame) and len(set(df)) == df.shape[1]:  # no name twice
+            parts = {c: df[c] for c in columns}
+            if not all(isinstance(v.dtype, (np.dtype, pd.StringDtype)) for v in parts.values()):
+                return None
+            values = {c: v.to_numpy() for c, v in parts.items()}
+        else:
+            return None
+    except (KeyError, TypeError, ValueError):
+        return None
+    values = {c: v.astype(object) if v.dtype.kind == "U" else v for c, v in values.items()}
+    shape = values[columns[0]].shape
+    return values if len(shape) == 1 and shape[0] and all(v.shape == shape for v in values.values()) else None
+
+
+def _plain_times(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Texts and times of Python as numpy's, where they are few and there is no doubt about them."""
+    if values.dtype == object and len(values) <= FEW:
+        types = set(map(type, values))
+        sure = all(map(_ISO.fullmatch, values)) if types == {str} else types <= {dt.datetime, pd.Timestamp}
+        if sure and (types == {str} or not any(value.tzinfo for value in values)):
+            try:
+                return np.array(values, dtype="datetime64[us]")
+            except ValueError:  # no such day
+                return values
+    return values
+
+
+def _is_text(values: npt.NDArray[Any]) -> bool:
+    return values.dtype == object and set(map(type, values)) == {str}

@@ -1,0 +1,298 @@
+"""What training learned about the columns: ranges, vocabularies, calendar, lags, typical size of the target.
+
+A `Schema` turns any later panel into the same tensors, so training, backtest and streaming see one encoding.
+Code 0 of every categorical column means "unknown": a missing value, or one that training never saw. Truth values
+mean the same in every spelling. Numbers are rescaled to [0, 1] by training's range and followed by an indicator of
+missingness.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from aru.data.columns import Categories, Column, Floats, Ints
+from aru.data.frequency import CODES, Frequency, Times, calendar_codes
+from aru.data.panel import Panel
+from aru.data.rows import Rows, Static
+from aru.data.target import Support
+from aru.errors import SHOWN, ColumnError, Offending, listing
+from aru.settings import Settings
+
+OUTSIDE = 1.0  # how far a number may leave its training range, in units of the range, before it is cut off
+ENOUGH_CYCLES = 1.75  # of a season or calendar feature, before it is a pattern and not just the date
+LONGEST_SEASON = 1000  # rows; what reaches further back would fill a series' state
+MANY_ZEROS = 0.2  # share of zeros from which counts are modelled as counts
+_WHOLE = re.compile(r"(-?\d+)(?:\.0)?")
+TRUTHS = {"true": "true", "1": "true", "1.0": "true", "false": "false", "0": "false", "0.0": "false"}
+
+
+@dataclasses.dataclass(frozen=True)
+class NumberColumn:
+    """A numeric covariate and its range in training."""
+
+    name: str
+    low: float
+    high: float
+
+    def encode(self, values: Floats) -> Floats:
+        """Two columns: the rescaled value (0 where missing) and whether it is missing."""
+        missing = np.isnan(values)
+        scaled = (values - self.low) / ((self.high - self.low) or 1.0)
+        scaled = np.where(missing, 0.0, scaled.clip(-OUTSIDE, 1 + OUTSIDE))
+        return np.stack([scaled, missing.astype(np.float64)], -1)
+
+
+@dataclasses.dataclass(frozen=True)
+class CategoryColumn:
+    """A categorical covariate and the values that training saw; value i has code i + 1."""
+
+    name: str
+    values: tuple[str, ...]
+
+    @functools.cached_property
+    def boolean(self) -> bool:
+        """Whether training saw bools: the same value is True in a frame, true in one file and 1 in another."""
+        words = {value.casefold() for value in self.values}
+        return self.name != "unique_id" and 0 < len(words) == len(self.values) and words <= {"true", "false"}
+
+    def encode(self, column: Categories) -> Ints:
+        """Codes in training's vocabulary, 0 for anything else. 1 and 1.0 are the same, unless training had both."""
+        known = [self._known.get(value, self._numbers.get(whole_number(value), 0)) for value in column.values]
+        return np.array([*known, 0])[column.codes]
+
+    def encode_calendar(self, ds: Times) -> Ints:
+        """Codes of the calendar feature of this name."""
+        return self._table[calendar_codes(self.name, ds)]
+
+    @functools.cached_property
+    def _known(self) -> Mapping[str, int]:
+        return {value.casefold() if self.boolean else value: i + 1 for i, value in enumerate(self.values)}
+
+    @functools.cached_property
+    def _numbers(self) -> Mapping[str, int]:
+        """Codes by whole number, where no two values are the same one: a missing value makes floats of integers."""
+        numbers = [whole_number(value) for value in self.values] if self.name != "unique_id" else []
+        often = Counter(numbers)
+        return {number: i + 1 for i, number in enumerate(numbers) if number and often[number] == 1}
+
+    @functools.cached_property
+    def _table(self) -> Ints:
+        """The code in training's vocabulary of each value that a calendar feature can have."""
+        table = np.zeros(CODES, np.int64)
+        table[[int(v) for v in self.values]] = np.arange(len(self.values)) + 1
+        return table
+
+
+Group = tuple[tuple[NumberColumn, ...], tuple[CategoryColumn, ...]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Schema:
+    """Everything about the data that a model needs to know besides its weights."""
+
+    input_size: int
+    lags: tuple[int, ...]
+    distribution: str
+    datetime: bool
+    integer_ids: bool
+    nonnegative: bool
+    integer: bool
+    unit: float
+    typical_scale: float
+    calendar: tuple[CategoryColumn, ...]
+    futr: Group
+    hist: Group
+    stat: Group
+    scale_prior: float | None = None  # what `scaler="auto"` found (`aru.nn.windows.Scaling`)
+
+    @property
+    def support(self) -> Support:
+        """What values of y forecasts may have."""
+        return Support(self.nonnegative, self.integer)
+
+    @property
+    def history(self) -> int:
+        """How many past values a forecast can see: the context, and the longest lag of each of its rows."""
+        return self.input_size + max(self.lags, default=0)
+
+    def encode(self, panel: Panel, ahead: bool = False) -> Rows:
+        """Encode the rows of a panel. With `ahead` they are rows of the future: historic covariates are missing."""
+        n = len(panel.ds)
+        futr, futr_cat = _encode_group(self.futr, panel.columns, n, panel.name_rows)
+        calendar = [c.encode_calendar(panel.ds) for c in self.calendar]
+        if calendar:
+            futr_cat = torch.cat([futr_cat, torch.from_numpy(np.stack(calendar, -1).astype(np.int32))], -1)
+        if ahead:
+            return Rows.known_ahead(torch.from_numpy(panel.ds), futr, futr_cat, len(self.hist[0]), len(self.hist[1]))
+        hist, hist_cat = _encode_group(self.hist, panel.columns, n, panel.name_rows)
+        observed = panel.observed
+        return Rows(
+            ds=torch.from_numpy(panel.ds),
+            y=torch.from_numpy(np.where(observed, panel.y, 0.0)),
+            observed=torch.from_numpy(observed),
+            futr=futr,
+            futr_cat=futr_cat,
+            hist=hist,
+            hist_cat=hist_cat,
+        )
+
+    def encode_static(self, columns: Mapping[str, Column], ids: pd.Index[Any]) -> Static:
+        """Encode static covariates, and the series' own identity where it is an input."""
+        if any(c.name == "unique_id" for c in self.stat[1]):
+            columns = {**columns, "unique_id": id_column(ids)}
+        return Static(
+            *_encode_group(self.stat, columns, len(ids), lambda rows: Offending({"unique_id": list(ids[rows])}))
+        )
+
+    def no_static(self) -> Static:
+        """The static covariates of no series at all."""
+        numbers, categories = self.stat
+        return Static(torch.zeros(0, 2 * len(numbers)), torch.zeros(0, len(categories), dtype=torch.int32))
+
+    def to_json(self) -> dict[str, Any]:
+        """A dictionary that JSON can hold."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Schema:
+        """The inverse of `to_json`."""
+
+        def categories(items: Sequence[Mapping[str, Any]]) -> tuple[CategoryColumn, ...]:
+            return tuple(CategoryColumn(c["name"], tuple(c["values"])) for c in items)
+
+        def group(pair: Sequence[Any]) -> Group:
+            return tuple(NumberColumn(**c) for c in pair[0]), categories(pair[1])
+
+        changed = {
+            "lags": tuple(values["lags"]),
+            "calendar": categories(values["calendar"]),
+            **{name: group(values[name]) for name in ("futr", "hist", "stat")},
+        }
+        return cls(**{**values, **changed})
+
+
+def context_length(settings: Settings, freq: Frequency) -> int:
+    """`input_size`, or the longest of horizon, a season of at most four horizons, and what `season_length` needs."""
+    seasons = [season for season in freq.seasons() if season <= 4 * settings.h]
+    if settings.season_length:
+        seasons.append(settings.season_length + settings.window_stride)
+    return settings.input_size or max([settings.h, *seasons])
+
+
+def choose_lags(settings: Settings, freq: Frequency, rows: int) -> tuple[int, ...]:
+    """Lags as asked for, or with "auto" the first whole seasons that are not shorter than the horizon.
+
+    There may be none: the frequency may have no season, or too long a one, also for `rows`, the longest series of
+    training. What a lag that training hardly saw is worth, nobody has learned.
+    """
+    if settings.lags != "auto":
+        return tuple(settings.lags or ())
+    seasons = [season for season in freq.seasons() if season <= LONGEST_SEASON]
+    lags = {season * -(-settings.h // season) for season in seasons}
+    return tuple(sorted(lag for lag in lags if ENOUGH_CYCLES * lag <= rows))
+
+
+def choose_distribution(settings: Settings, counts: bool, zeros: float) -> str:
+    """Student-t, or the negative binomial for non-negative integers with a large share of zeros."""
+    if settings.distribution != "auto":
+        return settings.distribution
+    return "negative-binomial" if counts and not settings.transform and zeros > MANY_ZEROS else "student-t"
+
+
+def whole_number(value: str) -> str:
+    """The whole number that a text stands for, as 1 or 1.0; empty for any other."""
+    match = _WHOLE.fullmatch(value)
+    return match[1] if match else ""
+
+
+def _encode_group(
+    group: Group, columns: Mapping[str, Column], n: int, name_rows: Callable[[Ints], Offending]
+) -> tuple[Tensor, Tensor]:
+    numbers, categories = group
+    values = np.zeros((n, 2 * len(numbers)), np.float32)
+    for i, number in enumerate(numbers):
+        column = columns[number.name]
+        if isinstance(column, Categories):
+            column = _read_numbers(number, column, name_rows)
+        values[:, 2 * i : 2 * i + 2] = number.encode(column)
+    codes = np.zeros((n, len(categories)), np.int32)
+    for i, category in enumerate(categories):
+        column = columns[category.name]
+        if category.boolean:
+            column = _read_truths(category.name, column, name_rows)
+        if isinstance(column, Categories):
+            codes[:, i] = category.encode(column)
+        elif not np.isnan(column).all():  # a column without any value may be of any type: all unknown
+            _refuse_numbers(category.name, column, name_rows)
+    return torch.from_numpy(values), torch.from_numpy(codes)
+
+
+def _read_numbers(number: NumberColumn, column: Categories, name_rows: Callable[[Ints], Offending]) -> Floats:
+    """Bools where training had 0 and 1, and a column without any value; other text is refused."""
+    words = [TRUTHS.get(value.strip().casefold(), "") for value in column.values]
+    if number.low in (0, 1) and number.high in (0, 1) and all(words):
+        return np.array([*(float(word == "true") for word in words), np.nan])[column.codes]
+    known = np.flatnonzero(column.codes >= 0)
+    if len(known) == 0:
+        return np.full(len(column.codes), np.nan)
+    text = np.array([*pd.to_numeric(pd.Series(column.values, dtype=object), errors="coerce").isna(), False])
+    odd = known[text[column.codes[known]]]
+    rows = odd if len(odd) else known  # all of them, where even numbers are text
+    cells = _cells(rows, lambda row: repr(column.values[column.codes[row]]), name_rows)
+    raise ColumnError(
+        f"Column {number.name!r} was numeric in training and holds text or bools now: {cells}",
+        "Convert it to numbers, as in training, with nothing where a value is not known.",
+        columns=[number.name],
+        rows=name_rows(rows),
+    )
+
+
+def _refuse_numbers(name: str, column: Floats, name_rows: Callable[[Ints], Offending]) -> None:
+    rows = np.flatnonzero(~np.isnan(column))
+    cells = _cells(rows, lambda row: f"{column[row]:g}", name_rows)
+    raise ColumnError(
+        f"Column {name!r} was categorical in training and is numeric now: {cells}",
+        "Convert it to text or categories, spelled as in training.",
+        columns=[name],
+        rows=name_rows(rows),
+    )
+
+
+def _cells(rows: Ints, value: Callable[[int], str], name_rows: Callable[[Ints], Offending]) -> str:
+    """The first few of these rows, each after its value."""
+    head = ", ".join(f"{value(row)} at {name_rows(rows[i : i + 1])}" for i, row in enumerate(rows[:SHOWN]))
+    return head + (f" and {len(rows) - SHOWN} more" if len(rows) > SHOWN else "")
+
+
+def _read_truths(name: str, column: Column, name_rows: Callable[[Ints], Offending]) -> Categories:
+    """Bools as "true" and "false", whether they came as such, as text or as numbers."""
+    if not isinstance(column, Categories):
+        codes, numbers = pd.factorize(column)
+        column = Categories(codes, tuple(map(str, numbers.tolist())))
+    words = tuple(TRUTHS.get(value.strip().casefold(), "") for value in column.values)
+    odd = np.flatnonzero(np.array([*(not word for word in words), False])[column.codes])
+    if len(odd):
+        values = [repr(value) for value, word in zip(column.values, words, strict=True) if not word]
+        rows = name_rows(odd)
+        raise ColumnError(
+            f"Column {name!r} was true or false in training and is {listing(values)} now, at {rows}",
+            "Write true or false, and nothing where it is not known.",
+            columns=[name],
+            rows=rows,
+        )
+    return Categories(column.codes, words)
+
+
+def id_column(ids: pd.Index[Any]) -> Categories:
+    """The names of series as a covariate."""
+    return Categories(np.arange(len(ids)), tuple(str(i) for i in ids))

@@ -1,0 +1,208 @@
+"""The interface that every method implements: state in, state out."""
+
+from __future__ import annotations
+
+import abc
+import functools
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from aru.data.rows import Rows
+from aru.data.schema import Schema
+from aru.models.network import Features, Inputs, Network, Targets
+from aru.nn.distributions import DISTRIBUTIONS, Distribution, Params, Predictive, Samples
+from aru.nn.sessions import Sessions, parameters
+from aru.nn.windows import NOW, Block, Context, Grid, join_block
+from aru.settings import DistributionName, EncoderName, Settings
+
+
+class Losses(NamedTuple):
+    """Summed loss and number of scored values of each series, and the series whose local solve failed."""
+
+    total: Float[Tensor, " batch"]
+    values: Float[Tensor, " batch"]
+    failed: Bool[Tensor, " batch"]
+
+
+class Output(NamedTuple):
+    """Forecast distributions of y at one origin, and the series whose local solve failed."""
+
+    forecast: Predictive | Samples  # of (batch, lead)
+    failed: Bool[Tensor, " batch"]
+
+
+class Emitted(NamedTuple):
+    """What a network says about the leads after one origin: location and spread of z, and the scale of y.
+
+    In double precision: what follows is the user's units.
+    """
+
+    mu: Float[Tensor, "series lead"]
+    sigma: Float[Tensor, "series lead"]
+    scale: Float[Tensor, " series"]
+
+
+class Empty(NamedTuple):
+    """State of a model that keeps nothing about a series beyond its context."""
+
+
+class Model(nn.Module, abc.ABC):
+    """A forecasting method: how it is trained, forecasts, and takes in new observations.
+
+    Functions in `exported` depend on weights and arguments alone. On a CPU they run in ONNX Runtime (`call`), where
+    `sessions` are set; everything else, and everything on other devices, runs in torch.
+    """
+
+    adapts: ClassVar[bool]  # whether observations change it beyond moving its context on
+    network_class: ClassVar[type[Inputs]] = Network
+    distributions: ClassVar[tuple[DistributionName, ...]] = ("student-t", "negative-binomial", "gaussian")
+    encoders: ClassVar[tuple[EncoderName, ...]] = ("lstm", "gru", "sru", "fru")
+    ignores: ClassVar[frozenset[str]] = frozenset()  # settings that make no difference
+    exported: ClassVar[Mapping[str, type[Any]]] = MappingProxyType({})  # functions by name, and what they return
+
+    def __init__(self, settings: Settings, schema: Schema) -> None:
+        super().__init__()
+        self.network = self.network_class(settings, schema)
+        self.transform = settings.transform
+        self.nonnegative = schema.nonnegative
+        self.family: Distribution = DISTRIBUTIONS[schema.distribution]
+        self.sessions: Sessions | None = None
+
+    @abc.abstractmethod
+    def init_state(self, n: int) -> Any:
+        """State of `n` series that have seen nothing: a NamedTuple of tensors with leading dimension n."""
+
+    @abc.abstractmethod
+    def losses(self, block: Block, grid: Grid, scored: slice = slice(None)) -> Losses:
+        """Training loss over the windows of the grid, from empty states; only windows in `scored` count.
+
+        Windows that begin before a series' first value count, too: they teach forecasts from covariates alone.
+        """
+
+    @abc.abstractmethod
+    def forecast(self, state: Any, context: Context, future: Rows) -> Output:
+        """Forecast the (series, h) rows after the context."""
+
+    def update(
+        self,
+        state: Any,
+        context: Context,
+        rows: Rows,
+        position: Int[Tensor, " batch"],
+        steps: Int[Tensor, " batch"],
+        after: Context,
+    ) -> Any:
+        """Take in the first `steps` of (series, row) rows after the context; `after` them it is another one.
+
+        `position` counts the steps since the latest grid origin; a series that has no value yet stands one step before
+        its first origin.
+        """
+        return state
+
+    def age(self, state: Any, steps: Int[Tensor, " batch"]) -> Any:
+        """Let `steps` unobserved steps pass at once."""
+        return state
+
+    def samples(self, context: Context, future: Rows) -> dict[str, tuple[Any, ...]]:
+        """Arguments of each exported function for the series in `context`: shapes and types are what counts."""
+        return {}
+
+    def call(self, name: str, *arguments: Any) -> Any:
+        """An exported function, in ONNX Runtime where that is set up."""
+        if self.sessions is None:
+            return getattr(self, name)(*arguments)
+        named = dict(zip(_parameters(type(self), name), arguments, strict=True))
+        return self.exported[name](*self.sessions.run(name, named))
+
+    def block(self, context: Context, rows: Rows | None) -> Block:
+        """The context of each series, and the rows that follow."""
+        return join_block(context, rows, self.network.input_size, self.network.lags)
+
+    def predictive(self, emitted: Emitted) -> Predictive:
+        """Forecast distributions of y, from what the network says about z."""
+        params = Params(emitted.mu, emitted.sigma)
+        return Predictive(self.family, params, emitted.scale.unsqueeze(-1), self.transform, self.nonnegative)
+
+    def value_losses(self, params: Params, targets: Targets, scale: Tensor) -> Tensor:
+        """Negative log likelihood of every target, 0 where it was not observed."""
+        return torch.where(targets.observed, self.family.nll(params, targets.z, scale), 0.0)
+
+
+@functools.cache
+def _parameters(model: type[Model], name: str) -> list[str]:
+    return parameters(getattr(model, name))[1:]
+
+
+# Settings of the cell, which methods without one ignore.
+CELL = frozenset({"alphas", "ridge", "learn_ridge", "learn_alphas", "integration", "robust"})
+
+
+class Stateless(Model):
+    """A method that keeps nothing about a series beyond its context: each window is forecast from that alone."""
+
+    adapts = False
+    ignores = CELL | {"stride"}
+    exported = MappingProxyType({"emit": Emitted})
+
+    @abc.abstractmethod
+    def params(self, block: Block, grid: Grid) -> tuple[Params, Float[Tensor, "batch window"]]:
+        """Parameters of every (batch, window, lead), and the scale at every origin."""
+
+    def init_state(self, n: int) -> Empty:
+        """Nothing but the context is kept."""
+        return Empty()
+
+    def losses(self, block: Block, grid: Grid, scored: slice = slice(None)) -> Losses:
+        """Likelihood of every window."""
+        params, scale = self.params(block, grid)
+        targets = self.network.targets(block, grid, scale, self.network.h)
+        loss = self.value_losses(params, targets, scale.unsqueeze(-1))
+        return sum_losses(loss, targets.observed, scored)
+
+    def emit(self, context: Context, future: Rows) -> Emitted:
+        """The global forecast."""
+        (mu, sigma), scale = self.params(self.block(context, future), NOW)
+        return Emitted(mu[:, 0].double(), sigma[:, 0].double(), scale[:, 0])
+
+    def samples(self, context: Context, future: Rows) -> dict[str, tuple[Any, ...]]:
+        """Those of a forecast."""
+        return {"emit": (context, future)} if self.exported else {}
+
+    def forecast(self, state: Empty, context: Context, future: Rows) -> Output:
+        """The global forecast."""
+        emitted: Emitted = self.call("emit", context, future)
+        failed = torch.zeros(len(emitted.scale), dtype=torch.bool, device=emitted.scale.device)
+        return Output(self.predictive(emitted), failed)
+
+
+class HeadOnly(Stateless):
+    """A stateless method that is the shared network with a head of its own."""
+
+    network: Network
+
+    @abc.abstractmethod
+    def head_params(self, features: Features) -> Params:
+        """Parameters of every (batch, window, lead)."""
+
+    def params(self, block: Block, grid: Grid) -> tuple[Params, Float[Tensor, "batch window"]]:
+        """The global forecast of every window."""
+        features = self.network.run(block, grid)
+        return self.head_params(features), features.origins.scale
+
+    def emit(self, context: Context, future: Rows) -> Emitted:
+        """The global forecast."""
+        features = self.network.run_now(context, future)
+        mu, sigma = self.head_params(features)
+        return Emitted(mu[:, 0].double(), sigma[:, 0].double(), features.origins.scale[:, 0])
+
+
+def sum_losses(loss: Tensor, observed: Tensor, scored: slice, failed: Tensor | None = None) -> Losses:
+    """Sum (batch, window, lead) losses by series, over the scored windows."""
+    if failed is None:
+        failed = torch.zeros(len(loss), dtype=torch.bool, device=loss.device)
+    return Losses(loss[:, scored].sum((1, 2)), observed[:, scored].sum((1, 2)).to(loss.dtype), failed)

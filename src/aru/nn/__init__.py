@@ -1,0 +1,1 @@
+"""Building blocks of networks: the cell and its solve, layers, distributions, windows, ONNX sessions."""

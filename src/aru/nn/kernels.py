@@ -1,0 +1,161 @@
+"""The small ridge solve and the update of its statistics for the CPU, compiled by Numba on first use.
+
+`aru.nn.ridge` has the same functions in torch, which say what they compute. Numba takes the types from the arrays that
+a function is called with and keeps what it compiled in its cache. The functions release the interpreter's lock, so that
+a batch is shared out among as many threads as torch has. An answer does not depend on its neighbours, to the bit.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import functools
+import os
+from collections.abc import Callable
+from typing import Any, no_type_check
+
+import numpy as np
+import torch
+from numba import njit
+from torch import Tensor
+
+SIDE_BY_SIDE = 64  # systems that are solved entry by entry: the innermost loops run over them and vectorise
+FLOATS_A_THREAD = 2**16  # smaller batches are not worth a second thread
+
+
+def solve(sxx: Tensor, sxy: Tensor, ridge: Tensor) -> tuple[Tensor, Tensor]:
+    """See `aru.nn.ridge.solve`."""
+    dim = sxy.shape[-1]
+    A, b, lam = _array(sxx).reshape(-1, dim, dim), _array(sxy).reshape(-1, dim), _array(ridge)
+    theta, failed = np.empty_like(b), np.empty(len(b), np.bool_)
+    share(lambda lo, hi: _solve(A, b, lam, theta, failed, lo, hi), len(b), dim * dim, SIDE_BY_SIDE)
+    return torch.from_numpy(theta).reshape(sxy.shape), torch.from_numpy(failed).reshape(sxy.shape[:-1])
+
+
+def absorb(
+    state: tuple[Tensor, Tensor, Tensor, Tensor],
+    alphas: Tensor,
+    theta: Tensor,
+    x: Tensor,
+    y: Tensor,
+    w: Tensor,
+    steps: Tensor,
+    together: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """See `aru.nn.ridge.absorb`."""
+    new = tuple(np.array(_array(v)) for v in state)
+    rows = tuple(map(_array, (alphas, theta, x, y, w, steps)))
+    share(lambda lo, hi: _absorb(*new, *rows, together, lo, hi), len(x), new[0][0].size, 1)
+    sxx, sxy, sn, ss = map(torch.from_numpy, new)
+    return sxx, sxy, sn, ss
+
+
+def share(work: Callable[[int, int], None], n: int, floats: int, multiple: int) -> None:
+    """Run `work` on parts of range(n), which has that many floats each, in as many threads as pay."""
+    threads = min(torch.get_num_threads(), n * floats // FLOATS_A_THREAD)
+    if threads <= 1:
+        work(0, n)
+        return
+    part = -(-n // threads // multiple) * multiple
+    pool = thread_pool(os.getpid())
+    futures = [pool.submit(work, lo, min(lo + part, n)) for lo in range(part, n, part)]
+    work(0, min(part, n))
+    for future in futures:
+        future.result()
+
+
+@functools.cache
+def thread_pool(process: int) -> concurrent.futures.ThreadPoolExecutor:
+    """Threads of this process: a forked one has none of its parent's."""
+    return concurrent.futures.ThreadPoolExecutor(thread_name_prefix="aru-kernels")
+
+
+def _array(value: Tensor) -> Any:
+    return np.ascontiguousarray((value.detach() if value.requires_grad else value).numpy())
+
+
+def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": {"contract"}}
+    try:
+        kept: Callable[..., Any] = njit(function, cache=True, **options)
+        return kept
+    except RuntimeError:  # no folder that may be written to: every process compiles anew
+        compiled: Callable[..., Any] = njit(function, **options)
+        return compiled
+
+
+@_compiled
+@no_type_check
+def _solve(A, b, ridge, theta, failed, lo, hi):
+    """Systems lo to hi by Cholesky. Row d of L is the right-hand side: eliminating it is the forward substitution."""
+    d = b.shape[1]
+    L = np.empty((d + 1, d, SIDE_BY_SIDE))
+    good = np.empty(SIDE_BY_SIDE, np.bool_)
+    for at in range(lo, hi, SIDE_BY_SIDE):
+        n = min(SIDE_BY_SIDE, hi - at)
+        for i in range(d):
+            for j in range(i + 1):
+                entry = L[i, j]
+                for s in range(n):
+                    entry[s] = A[at + s, i, j]
+        for i in range(d):
+            diagonal, right = L[i, i], L[d, i]
+            for s in range(n):
+                diagonal[s] += ridge[(at + s) % len(ridge)]
+                right[s] = b[at + s, i]
+        good[:] = True
+        for j in range(d):
+            for k in range(j):
+                factor = L[j, k]
+                for i in range(j, d + 1):
+                    entry, left = L[i, j], L[i, k]
+                    for s in range(n):
+                        entry[s] -= left[s] * factor[s]
+            pivot = L[j, j]
+            for s in range(n):
+                good[s] &= pivot[s] > 0.0
+                pivot[s] = 1.0 / np.sqrt(pivot[s])
+            for i in range(j + 1, d + 1):
+                entry = L[i, j]
+                for s in range(n):
+                    entry[s] *= pivot[s]
+        for k in range(d - 1, -1, -1):
+            answer, pivot = L[d, k], L[k, k]
+            for s in range(n):
+                answer[s] *= pivot[s]
+                good[s] &= np.isfinite(answer[s])
+            for i in range(k):
+                entry, left = L[d, i], L[k, i]
+                for s in range(n):
+                    entry[s] -= left[s] * answer[s]
+        for s in range(n):
+            failed[at + s] = not good[s]
+            for i in range(d):
+                theta[at + s, i] = L[d, i, s] if good[s] else 0.0
+
+
+@_compiled
+@no_type_check
+def _absorb(sxx, sxy, sn, ss, alphas, theta, x, y, w, steps, together, lo, hi):
+    """Series lo to hi, in place. Row by row, so that rows in one call or in several give the same bits."""
+    J, d = sxy.shape[1:]
+    for b in range(lo, hi):
+        for row in range(min(steps[b], len(y[b]))):
+            for j in range(J):
+                alpha = 1.0 if together and row else alphas[j]
+                residual = y[b, row]
+                for i in range(d):
+                    residual -= theta[b, j, i] * x[b, row, i]
+                    wx = w[b, row] * x[b, row, i]
+                    for k in range(d):
+                        sxx[b, j, i, k] = alpha * sxx[b, j, i, k] + wx * x[b, row, k]
+                    sxy[b, j, i] = alpha * sxy[b, j, i] + wx * y[b, row]
+                sn[b, j] = alpha * sn[b, j] + w[b, row]
+                ss[b, j] = alpha * ss[b, j] + w[b, row] * residual * residual
+        beyond = steps[b] - len(y[b])
+        if beyond > 0 and not together:  # steps without a row
+            for j in range(J):
+                kept = alphas[j] ** beyond
+                sxx[b, j] *= kept
+                sxy[b, j] *= kept
+                sn[b, j] *= kept
+                ss[b, j] *= kept

@@ -1,0 +1,40 @@
+"""Linear layers over many rows of few features."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+WORTHWHILE = 2**13  # numbers: below, time goes into calls
+
+
+class Linear(nn.Linear):
+    """The same as torch's, several times faster on the CPU."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x W^T + b."""
+        return affine(x, self.weight, self.bias)
+
+
+def affine(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x W^T + b for (..., features). On the CPU the features of a large result lie outermost in memory.
+
+    Libraries multiply tall and narrow matrices slowly; a few long rows times a small matrix is what they do well. What
+    is done element by element afterwards keeps that order, so that the next layer finds its input the same way.
+    """
+    if torch.onnx.is_in_onnx_export():  # as a matrix, for which ONNX Runtime has one operation, bias included
+        inner = [int(n) for n in x.shape[1:-1]]  # only the number of series is left open
+        return functional.linear(x.reshape(-1, weight.shape[1]), weight, bias).reshape(-1, *inner, weight.shape[0])
+    if x.device.type != "cpu" or x.numel() < WORTHWHILE:
+        return functional.linear(x, weight, bias)
+    rows = x.flatten(0, -2).T
+    out = weight @ rows if bias is None else torch.addmm(bias.unsqueeze(1), weight, rows)
+    result: Tensor = out.T.unflatten(0, x.shape[:-1])
+    return result
+
+
+def beside(*parts: Tensor) -> Tensor:
+    """Features side by side, those of width 0 left out: an exported network has no empty inputs."""
+    some = [part for part in parts if part.shape[-1]] or [parts[0]]
+    return torch.cat(some, -1) if len(some) > 1 else some[0]

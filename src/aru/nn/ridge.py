@@ -1,0 +1,120 @@
+"""Many small ridge systems at once: their solution, and the update of the statistics that they are made of.
+
+The torch functions say what is computed; they run on CUDA devices and where gradients are needed. On the CPU
+`aru.nn.kernels` takes their place: a general library call per matrix costs more than the arithmetic.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+Statistics = tuple[Tensor, Tensor, Tensor, Tensor]  # sxx, sxy, sn, ss
+
+
+class Solved(NamedTuple):
+    """Answers, which systems have none (they are zero there), and what `solve_again` needs."""
+
+    theta: Float[Tensor, "*batch J dim"]
+    failed: Bool[Tensor, "*batch J"]
+    factor: Float[Tensor, "*batch J dim dim"]  # Cholesky's, or sxx itself where factorising costs less than keeping
+
+
+def solve(
+    sxx: Float[Tensor, "*batch J dim dim"], sxy: Float[Tensor, "*batch J dim"], ridge: Float[Tensor, " J"]
+) -> Solved:
+    """(sxx + ridge I)^-1 sxy by Cholesky, without gradients."""
+    return Solved(*_compiled_solve(sxx, sxy, ridge), sxx) if _on_cpu(sxx) else solve_torch(sxx, sxy, ridge)
+
+
+def solve_again(solved: Solved, sxy: Float[Tensor, "*batch J dim"], ridge: Float[Tensor, " J"]) -> Tensor:
+    """The answers for other right-hand sides; zero where there were none."""
+    if _on_cpu(sxy):
+        return _compiled_solve(solved.factor, sxy, ridge)[0]
+    return torch.where(solved.failed.unsqueeze(-1), 0.0, _substitute(solved.factor, sxy))
+
+
+def solve_torch(sxx: Tensor, sxy: Tensor, ridge: Tensor) -> Solved:
+    """`solve` in torch."""
+    eye = torch.eye(sxx.shape[-1], dtype=sxx.dtype, device=sxx.device)
+    L, info = torch.linalg.cholesky_ex(sxx + ridge[:, None, None] * eye)
+    answer = _substitute(L, sxy)
+    failed = (info != 0) | ~answer.isfinite().all(-1)
+    return Solved(torch.where(failed.unsqueeze(-1), 0.0, answer), failed, L)
+
+
+def _substitute(L: Tensor, b: Tensor) -> Tensor:
+    # Two triangular solves: torch.cholesky_solve falls back to MAGMA on CUDA and cannot be captured in a graph.
+    half = torch.linalg.solve_triangular(L, b.unsqueeze(-1), upper=False)
+    answer: Tensor = torch.linalg.solve_triangular(L.mT, half, upper=True).squeeze(-1)
+    return answer
+
+
+def absorb(
+    state: Statistics,
+    alphas: Float[Tensor, " J"],
+    theta: Float[Tensor, "batch J dim"],
+    x: Float[Tensor, "batch step dim"],
+    y: Float[Tensor, "batch step"],
+    w: Float[Tensor, "batch step"],
+    steps: Int[Tensor, " batch"],
+    together: bool = False,
+) -> Statistics:
+    """Statistics after the first `steps` rows of each series, whose residuals are those of `theta`.
+
+    They age with every row, or only once if the rows belong `together`, to one time step.
+    """
+    inputs = (*state, alphas, theta, x, y, w)
+    learning = torch.is_grad_enabled() and any(v.requires_grad for v in inputs)
+    if len(x) == 0 or learning or not _on_cpu(x):
+        return absorb_torch(state, alphas, theta, x, y, w, steps, together)
+    from aru.nn import kernels  # Numba takes a moment to load
+
+    return kernels.absorb(state, alphas, theta, x, y, w, steps, together)
+
+
+def absorb_torch(
+    state: Statistics,
+    alphas: Tensor,
+    theta: Tensor,
+    x: Tensor,
+    y: Tensor,
+    w: Tensor,
+    steps: Tensor,
+    together: bool = False,
+) -> Statistics:
+    """`absorb` in torch, with gradients."""
+    aged = aged_weights(alphas, w, steps, together)
+    residual = y.unsqueeze(1) - theta @ x.mT
+    wx = aged.unsqueeze(-1) * x.unsqueeze(1)
+    kept = alphas ** (steps.clamp(max=1) if together else steps).unsqueeze(1)
+    sxx, sxy, sn, ss = state
+    return (
+        kept[..., None, None] * sxx + wx.mT @ x.unsqueeze(1),
+        kept[..., None] * sxy + (wx * y[:, None, :, None]).sum(2),
+        kept * sn + aged.sum(-1),
+        kept * ss + (aged * residual.square()).sum(-1),
+    )
+
+
+def aged_weights(alphas: Tensor, w: Tensor, steps: Tensor, together: bool = False) -> Tensor:
+    """(*, S) weights and (*) row counts -> (*, J, S): the weight of each row as seen from its window's end."""
+    left = steps.unsqueeze(-1) - 1 - torch.arange(w.shape[-1], device=w.device)
+    age = torch.zeros_like(left) if together else left.clamp(min=0)
+    factor = alphas[:, None] ** age.unsqueeze(-2)
+    return torch.where((left >= 0).unsqueeze(-2), factor * w.unsqueeze(-2), 0.0)
+
+
+def _on_cpu(value: Tensor) -> bool:
+    return value.device.type == "cpu" and value.dtype == torch.float64
+
+
+def _compiled_solve(sxx: Tensor, sxy: Tensor, ridge: Tensor) -> tuple[Tensor, Tensor]:
+    if sxy.numel() == 0:
+        return torch.zeros_like(sxy), torch.zeros(sxy.shape[:-1], dtype=torch.bool)
+    from aru.nn import kernels  # Numba takes a moment to load
+
+    return kernels.solve(sxx, sxy, ridge)

@@ -1,0 +1,222 @@
+"""Blocks of rows, the grid of origins on them, and the causal scale at each origin.
+
+A `Block` is a batch of series: `input_size` rows of context, then the rows to work on. Origin i of a block
+stands after i of those rows (origin 0 at the end of the context): it may look at everything before it and at
+nothing after it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pandas as pd
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from aru.data.rows import Rows, Static
+
+
+class Values(NamedTuple):
+    """Values of y, and which of them were observed; a missing one is 0."""
+
+    y: Tensor
+    observed: Tensor
+
+
+class Context(NamedTuple):
+    """What is kept of each series for the networks: its latest rows, and a few sums over all of them."""
+
+    rows: Rows  # (series, kept, ...), at least `input_size` of them
+    older: Values  # (series, .): values just before these rows, as far as lags reach
+    static: Static
+    total: Float[Tensor, " series"]  # sum of |y|
+    count: Float[Tensor, " series"]  # type: ignore[assignment]  # number of observations; hides tuple.count
+
+
+class Block(NamedTuple):
+    """Padded rows of a batch of series. Rows that do not exist are unobserved and zero."""
+
+    rows: Rows  # (batch, time, ...)
+    lag: Values  # (batch, time, lags)
+    static: Static
+    total: Float[Tensor, " batch"]  # sum of |y| over all history up to origin 0
+    count: Float[Tensor, " batch"]  # type: ignore[assignment]  # observations up to origin 0; hides tuple.count
+
+
+class Grid(NamedTuple):
+    """Origins first, first + stride, ...: `count` of them. The rows after the first `skipped` ones are no targets."""
+
+    first: int
+    stride: int
+    count: int  # type: ignore[assignment]  # hides tuple.count
+    skipped: Int[Tensor, ""] | None = None
+
+
+NOW = Grid(0, 1, 1)  # the one origin of a forecast: the end of the context
+
+
+class Scaling(NamedTuple):
+    """How s(o) is computed: see `scales`."""
+
+    prior: float | None  # values of the context that the overall mean counts as; None: it is all that counts
+    input_size: int
+    unit: float
+    typical: float
+    enough: int  # observations
+
+
+def scales(
+    block: Block, grid: Grid, scaling: Scaling
+) -> tuple[Float[Tensor, "batch window"], Bool[Tensor, "batch window"]]:
+    """The scale s(o) > 0 at each origin, from observations up to it alone, and whether they were enough.
+
+    Without a prior: unit + mean|y| over all of them (the paper's 1 + mean|y|). Else mean|y| over the context, shrunk
+    towards the overall mean as if that had been observed `prior` times more.
+    Before the first observation it is the typical scale of the training data.
+    """
+    E = scaling.input_size
+    y, observed = block.rows.y, block.rows.observed
+    size = torch.where(observed, y.abs(), 0.0)
+    total, count = block.total.unsqueeze(1), block.count.unsqueeze(1)
+    if grid.first or grid.count > 1:
+        totals = total + torch.nn.functional.pad(size[:, E:].cumsum(1), (1, 0))
+        counts = count + torch.nn.functional.pad(observed[:, E:].double().cumsum(1), (1, 0))
+        total, count = _at(totals, grid), _at(counts, grid)
+    overall = total / count.clamp(min=1)
+    if scaling.prior is not None:
+        near = contexts(size, grid, E)
+        if grid.count == 1:
+            # ONNX Runtime adds the numbers of a row in an order that depends on where the row begins in memory. Rows of
+            # whole cache lines all begin alike, so that no sum depends on the series beside it.
+            near = torch.nn.functional.pad(near, (0, -E % 8))
+        near = near.sum(-1)
+        n = contexts(observed.double(), grid, E).sum(-1)
+        # The unit enters so lightly that it only matters where everything seen so far was zero.
+        scale = (near + scaling.prior * overall) / (n + scaling.prior) + 1e-3 * scaling.unit
+    else:
+        scale = scaling.unit + overall
+    return torch.where(count > 0, scale, scaling.typical), count >= scaling.enough
+
+
+def _at(x: Tensor, grid: Grid) -> Tensor:
+    """Values at the origins of the grid, from (batch, origin)."""
+    return x[:, grid.first : grid.first + (grid.count - 1) * grid.stride + 1 : grid.stride]
+
+
+def contexts(x: Tensor, grid: Grid, input_size: int) -> Tensor:
+    """The `input_size` rows up to each origin: (batch, time, ...) -> (batch, window, row, ...)."""
+    last = grid.first + (grid.count - 1) * grid.stride + input_size
+    return _unfold(_between(x, grid.first, last), input_size, grid)
+
+
+def leads(x: Tensor, grid: Grid, input_size: int, n: int) -> Tensor:
+    """The `n` rows after each origin: (batch, time, ...) -> (batch, window, row, ...)."""
+    start = input_size + grid.first
+    return _unfold(_between(x, start, start + (grid.count - 1) * grid.stride + n), n, grid)
+
+
+def _between(x: Tensor, start: int, end: int) -> Tensor:
+    """Some rows; all of them as they are, which saves an exported network an operation."""
+    return x if start == 0 and end == int(x.shape[1]) else x[:, start:end]
+
+
+def _unfold(x: Tensor, size: int, grid: Grid) -> Tensor:
+    return x.unsqueeze(1) if grid.count == 1 else x.unfold(1, size, grid.stride).movedim(-1, 2)
+
+
+def all_values(context: Context, rows: Rows | None = None) -> Values:
+    """All (series, row) values that are kept of each series, and those of the rows that follow, if any."""
+    parts = [Values(context.rows.y, context.rows.observed)]
+    if context.older.y.shape[1]:
+        parts.insert(0, context.older)
+    if rows is not None:
+        parts.append(Values(rows.y, rows.observed))
+    return parts[0] if len(parts) == 1 else Values(*(torch.cat(part, 1) for part in zip(*parts, strict=True)))
+
+
+def sums_after(context: Context, rows: Rows) -> tuple[Float[Tensor, "series after"], Float[Tensor, "series after"]]:
+    """Sum of |y| and number of observations after none, one, ... of (series, row) rows.
+
+    Values are added one after the other, so that rows in one call or in several give the same bits on a CPU.
+    """
+    size = torch.where(rows.observed, rows.y.abs(), 0.0)
+    total, count = (
+        torch.cat([old.unsqueeze(1), new], 1).cumsum(1)
+        for old, new in ((context.total, size), (context.count, rows.observed))
+    )
+    return total, count
+
+
+def join_block(context: Context, rows: Rows | None, input_size: int, lags: tuple[int, ...]) -> Block:
+    """The block of series from what is kept of them and the (series, row) rows that follow, if any."""
+    kept, E = context.rows.y.shape[1], input_size
+    both = Rows(*(_between(old, int(kept) - E, int(kept)) for old in context.rows))
+    if rows is not None:
+        both = Rows(*(torch.cat([old, new], 1) for old, new in zip(both, rows, strict=True)))
+    if not lags:
+        none = both.y.unsqueeze(-1)[..., :0]
+        return Block(both, Values(none, none.bool()), context.static, context.total, context.count)
+    y, observed = all_values(context, rows)
+    n = both.y.shape[1]
+    first = y.shape[1] - n
+    lag = Values(*(torch.stack([v[:, first - lag : first - lag + n] for lag in lags], -1) for v in (y, observed)))
+    return Block(both, lag, context.static, context.total, context.count)
+
+
+def gather_block(
+    rows: Rows,
+    static: Static,
+    starts: Tensor,
+    lengths: Tensor,
+    begin: Tensor,
+    n: int,
+    input_size: int,
+    lags: tuple[int, ...],
+    sums: Sums,
+) -> Block:
+    """Cut blocks out of encoded rows: of series b its own rows from begin[b] - input_size up to begin[b] + n.
+
+    Positions before its first or after its last row are padding. `static` belongs to these series already;
+    `sums` are those of the rows.
+    """
+    position = begin[:, None] + torch.arange(-input_size, n, device=begin.device)
+    inside = (position >= 0) & (position < lengths[:, None])
+    index = torch.where(inside, starts[:, None] + position, 0)
+
+    def pick(x: Tensor) -> Tensor:
+        mask = inside if x.ndim == 1 else inside.unsqueeze(-1)
+        return torch.where(mask, x[index], torch.zeros((), dtype=x.dtype, device=x.device))
+
+    lagged: list[tuple[Tensor, Tensor]] = []
+    for back in lags:
+        known = (position >= back) & (position - back < lengths[:, None])
+        at = torch.where(known, starts[:, None] + position - back, 0)
+        known = known & rows.observed[at]
+        lagged.append((torch.where(known, rows.y[at], 0.0), known))
+    none = rows.y.new_zeros(*position.shape, 0)
+    lag = Values(*(torch.stack(part, -1) for part in zip(*lagged, strict=True))) if lags else Values(none, none.bool())
+    passed = begin.minimum(lengths).clamp(min=0)
+    last = (starts + passed - 1).clamp(min=0)
+    total, count = torch.where((passed > 0).unsqueeze(-1), sums.through[last] - sums.before[starts], 0.0).unbind(-1)
+    return Block(Rows(*map(pick, rows)), lag, static, total, count)
+
+
+class Sums(NamedTuple):
+    """Sum of |y| and number of observations of a series up to each of its rows: with the row, and without it."""
+
+    through: Float[Tensor, "row 2"]
+    before: Float[Tensor, "row 2"]
+
+
+def running_sums(rows: Rows, starts: Tensor) -> Sums:
+    """Running sums that begin anew with each series: enormous values of one must not swallow those of the next."""
+    n = len(rows.y)
+    first = torch.zeros(n, dtype=torch.bool)
+    first[starts[starts < n].cpu()] = True
+    values = torch.stack([torch.where(rows.observed, rows.y.abs(), 0.0), rows.observed.double()], -1).cpu()
+    through = torch.from_numpy(
+        pd.DataFrame(values.numpy()).groupby(first.cumsum(0).numpy()).cumsum().to_numpy(copy=True)
+    )
+    before = torch.where(first.unsqueeze(-1), 0.0, through.roll(1, 0))
+    return Sums(through.to(rows.y.device), before.to(rows.y.device))

@@ -1,0 +1,79 @@
+"""Rolling evaluation without retraining.
+
+At every cutoff the states have consumed exactly the rows up to it: the same update and forecast that run in production.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from aru.data.columns import Ints
+from aru.data.panel import Panel
+from aru.data.rows import Ragged, Rows, Static
+from aru.errors import TooLittleDataError
+from aru.nn.tree import take
+from aru.runtime.engine import Forecast, NetworkEngine
+
+
+class Fold(NamedTuple):
+    """Forecasts from one cutoff of each series that has it."""
+
+    series: Ints  # index into the panel's series
+    cutoff: Ints  # row of the cutoff
+    future: Ints  # (series, h) rows that were forecast
+    forecast: Forecast
+
+
+def cutoff_rows(panel: Panel, h: int, n_windows: int, step_size: int) -> Ints:
+    """(window, series) row of each cutoff, counted back from each series' own end; -1 where no value comes before."""
+    back = h + step_size * np.arange(n_windows - 1, -1, -1)
+    position = panel.lengths - 1 - back[:, None]
+    observed = np.concatenate([[0], np.cumsum(panel.observed)])
+    begin = panel.starts
+    some = observed[begin + position.clip(min=-1) + 1] > observed[begin]
+    rows = np.where((position >= 0) & some, begin + position, -1)
+    if (rows[0] < 0).all():
+        raise TooLittleDataError(
+            f"No series is long enough for {n_windows} windows of `h={h}` every {step_size} steps: the longest has "
+            f"{int(panel.lengths.max())} rows and {int(back[0]) + 1} are needed",
+            "Use fewer windows.",
+        )
+    return rows
+
+
+def rolling(
+    engine: NetworkEngine,
+    panel: Panel,
+    static: Static,
+    cutoffs: Ints,
+    quantiles: Sequence[float],
+    adapt: bool = True,
+) -> Iterator[Fold]:
+    """Replay a panel from empty states and forecast at every cutoff.
+
+    With `adapt` false the statistics stay as they were at a series' first cutoff, while contexts move on.
+    """
+    rows = engine.schema.encode(panel)
+    skipped = torch.from_numpy(panel.skipped)
+    state = engine.empty(static)
+    done = panel.starts.copy()  # first row that a series has not consumed
+    for cutoff in cutoffs:
+        until = np.where(cutoff >= 0, cutoff + 1, done)
+        learns = np.full(len(done), adapt) | (done == panel.starts)
+        for which in (True, False):
+            lengths = np.where(learns == which, until - done, 0)
+            data = Ragged(rows, torch.from_numpy(done), torch.from_numpy(lengths), skipped)
+            state = engine.advance(state, data, adapt=which) if lengths.any() else state
+        done = until
+        series = np.flatnonzero(cutoff >= 0)
+        if len(series) == 0:
+            continue
+        future = cutoff[series, None] + 1 + np.arange(engine.h)
+        ahead = Rows(*(v[torch.from_numpy(future)] for v in rows)).ahead()
+        here = take(state, torch.from_numpy(series).to(engine.device))
+        forecast = engine.forecast(here, ahead, quantiles).cpu()
+        yield Fold(series, cutoff[series], future, forecast)

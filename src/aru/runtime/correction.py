@@ -1,0 +1,352 @@
+"""Corrections of another model's forecasts, learned per series and block of leads as the truth matures.
+
+At origin o a frozen model issues f_k for the leads k = 1 .. h. What it will have missed is regressed on what is known:
+
+    x_k = [last - f_k, level - f_k, seasonal_k - f_k, mean - f_k, step, turn, fast error, slow error]
+    adapted_k = f_k + theta . [x_k, 1]
+
+last is the latest value, level the mean of the latest season, seasonal_k the latest value whole seasons before the
+target, mean that of all values; step and turn are how far last lies above the value before it and a season before it;
+the errors are running means of matured residuals of the same block of leads. All are differences: a constant added to
+series and forecasts changes nothing. Blocks (1, 2-3, 4-7, 8-15, ...) share theta, the ARU cell's ridge solution with
+aged statistics. The ridge counts observations: features are divided by their root mean square, so that units do not
+matter, and cut off at five times that; of forecasts that overlap each is a part of one.
+
+A value that arrives teaches lead k with the forecast issued k steps before, never earlier: forecasts wait in the state.
+Everything works on many series and models at once; a state goes in, a state comes out.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from aru.data.columns import Ints
+from aru.data.model_columns import Issued
+from aru.data.rows import Ragged, Rows, Static
+from aru.data.schema import Schema
+from aru.nn.cell import ARUCell, ARUState
+from aru.nn.tree import concat, put, take, tree_map
+from aru.nn.windows import Context
+from aru.runtime.engine import Engine
+from aru.runtime.state import empty_context, move_on
+from aru.runtime.truth import Judge, Learned
+from aru.settings import AdapterSettings
+
+FEATURES = 8
+SPEEDS = (0.5, 0.05)  # of the running means of residuals
+LIMIT = 5.0  # root mean squares at which a feature is cut off
+SAME = 1e-12  # forecasts that differ by less of their size are one: corrections are float64
+
+
+class Pending(NamedTuple):
+    """Forecasts that wait for their truth; origins are the latest h, the latest first. NaN where nothing was issued."""
+
+    frozen: Tensor  # (series, model, origin, lead) float64
+    adapted: Tensor | tuple[()]  # the same with the correction, for a gate
+    mixed: Tensor | tuple[()]  # and as the gate let it through
+    given: Tensor | tuple[()]  # (series, model, level, end, origin, lead) intervals before calibration
+    issued: Tensor | tuple[()]  # and after it
+
+    def fill(self, function: Callable[..., Tensor], *others: Sequence[Tensor]) -> Pending:
+        """A function of each of them that there is, and of what others have in its place."""
+        parts = zip(self, *others, strict=True)
+        kept: Any = (function(old, *new) if isinstance(old, Tensor) else () for old, *new in parts)
+        return Pending(*kept)
+
+
+class Models(NamedTuple):
+    """What is kept of each model's forecasts."""
+
+    pending: Pending
+    errors: Tensor  # (series, model, origin, block, speed) float64: running means of residuals as of each origin
+    theta: Tensor  # (series, model, block, J, feature + 1) float64
+    statistics: ARUState  # (series, model, block, J, ...)
+    learned: Learned  # (series, model, ...)
+
+
+class AdapterState(NamedTuple):
+    """Everything that is kept of some series."""
+
+    last: Tensor  # (series,) int64: time of the latest row
+    steps: Tensor  # (series,) int64: rows since the first; -1 before it
+    context: Context  # the latest values
+    mean: Tensor  # (series, origin) float64: running mean of y
+    models: Models
+
+
+class CorrectionEngine(Engine):
+    """The equations for one horizon, season and set of models and levels."""
+
+    def __init__(
+        self,
+        settings: AdapterSettings,
+        season: int | None,
+        models: int,
+        levels: tuple[float, ...],
+        kinds: tuple[bool, bool],
+    ) -> None:
+        """`kinds`: whether ids are integers, and whether times are datetimes."""
+        h = settings.h
+        self.settings, self.models, self.h = settings, models, h
+        self.device, self.said = torch.device("cpu"), set()
+        self.judge = Judge(h, levels, settings.gate, settings.calibration is not None, SAME)
+        self.cell = ARUCell(FEATURES, settings.alphas, settings.ridge)
+        self.window = season if season and season > 3 else max(h, 8)
+        lead = torch.arange(1, h + 1)
+        self.block, self.blocks = self.judge.block, self.judge.blocks
+        back = lead if season is None else season * -(-lead // season)
+        self.seasonal = lead - back  # of the value that repeats at the target, counted from the origin
+        self.rows = max(h + self.window, int(back.max())) + 1
+        self.max_gap = self.rows + h
+        width = int(torch.bincount(self.block).max())
+        members = 2 ** torch.arange(self.blocks)[:, None] - 1 + torch.arange(width)
+        inside = members.clamp(max=h - 1)
+        self.valid = (members < h) & (self.block[inside] == torch.arange(self.blocks)[:, None])
+        self.members = torch.where(self.valid, inside, 0)  # (block, width): leads of each block, counted from 0
+        self.schema = Schema(
+            input_size=self.rows,
+            lags=(),
+            distribution="student-t",
+            datetime=kinds[1],
+            integer_ids=kinds[0],
+            nonnegative=False,
+            integer=False,
+            unit=1.0,
+            typical_scale=1.0,
+            calendar=(),
+            futr=((), ()),
+            hist=((), ()),
+            stat=((), ()),
+        )
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """Hash of the settings: models and levels may be added later."""
+        return hashlib.sha256(json.dumps(self.settings.to_json(), sort_keys=True).encode()).hexdigest()[:32]
+
+    def empty(self, static: Static) -> AdapterState:
+        """States of series that have seen nothing."""
+        n, h, M, B, L = len(static.numbers), self.h, self.models, self.blocks, len(self.judge.levels)
+        statistics = ARUState(*(v.unflatten(0, (n, M, B)) for v in self.cell.init_state(n * M * B)))
+        point, ends = _nan(n, M, h, h), _nan(n, M, L, 2, h, h)
+        gated, calibrated = self.judge.gated, self.judge.calibrated
+        return AdapterState(
+            last=torch.zeros(n, dtype=torch.int64),
+            steps=torch.full((n,), -1),
+            context=empty_context(self.schema, static, self.rows, self.device),
+            mean=torch.zeros(n, h, dtype=torch.float64),
+            models=Models(
+                pending=Pending(
+                    frozen=point,
+                    adapted=point if gated else (),
+                    mixed=point if gated else (),
+                    given=ends if calibrated else (),
+                    issued=ends if calibrated else (),
+                ),
+                errors=torch.zeros(n, M, h, B, len(SPEEDS), dtype=torch.float64),
+                theta=torch.zeros_like(statistics.sxy),
+                statistics=statistics,
+                learned=self.judge.empty(n, M),
+            ),
+        )
+
+    def begin(self, state: AdapterState, cutoff: Tensor) -> AdapterState:
+        """A series without observations begins at the cutoff of its first forecasts."""
+        new = state.steps < 0
+        rows = state.context.rows
+        ds = torch.where(new[:, None], torch.cat([rows.ds[:, 1:], cutoff[:, None]], 1), rows.ds)
+        return state._replace(
+            last=torch.where(new, cutoff, state.last),
+            steps=torch.where(new, 0, state.steps),
+            context=state.context._replace(rows=rows._replace(ds=ds)),
+        )
+
+    def advance(self, state: AdapterState, data: Ragged, adapt: bool = True) -> AdapterState:
+        """Take in new rows of each series: what was forecast for them matures."""
+        return self.replay(state, data)[0]
+
+    @torch.no_grad()
+    def replay(
+        self, state: AdapterState, data: Ragged, given: Issued | None = None, origin: Ints | None = None
+    ) -> tuple[AdapterState, Issued | None]:
+        """The states after all rows, and the forecasts `given` as they were adapted at theirs.
+
+        `origin` is the number of the forecasts that were issued at each row, -1 where none were. Time is the only loop:
+        all series take a step together.
+        """
+        order = torch.argsort(data.lengths, descending=True, stable=True)  # series that end first come last
+        state = take(state, order)
+        starts, lengths = data.starts[order], data.lengths[order]
+        out = None if given is None else Issued(*(torch.full_like(v, torch.nan) for v in given))
+        done: list[AdapterState] = []
+        for step in range(int(lengths.max()) if len(lengths) else 0):
+            live = int((lengths > step).sum())
+            if live < len(state.last):
+                done.append(tree_map(lambda v, live=live: v[live:], state))
+                state = tree_map(lambda v, live=live: v[:live], state)
+            at = starts[:live] + step
+            if data.skipped[at].any():
+                state = self._age(state, data.skipped[at])
+            state = self._observe(state, Rows(*(v[at].unsqueeze(1) for v in data.rows)))
+            if given is None or out is None or origin is None:
+                continue
+            issued = torch.from_numpy(origin[at.numpy()])
+            here = issued >= 0
+            if here.any():
+                now = Issued(*(torch.where(_as(here, v), v[issued], torch.nan) for v in given))
+                state, adapted = self.issue(state, now)
+                for values, new in zip(out, adapted, strict=True):
+                    values[issued[here]] = new[here]
+        return take(concat([state, *reversed(done)]), torch.argsort(order)), out
+
+    @torch.no_grad()
+    def issue(self, state: AdapterState, given: Issued) -> tuple[AdapterState, Issued]:
+        """Forecasts of every series from its latest row: remembered, and as they are after adaptation."""
+        models, frozen, rows = state.models, given.point, state.context.rows
+        now = torch.zeros(self.h, dtype=torch.int64)
+        mean, errors = state.mean[:, :1].expand(-1, self.h), models.errors[:, :, 0, self.block]
+        y = torch.where(rows.observed, rows.y, torch.nan)
+        x = torch.nn.functional.pad(self._features(y, now, frozen, mean, errors), (0, 1), value=1.0)
+        x = _within(x.unsqueeze(3), _root_mean_square(models.statistics)[:, :, self.block])
+        correction = (models.theta[:, :, self.block] * x).sum(-1).mean(-1)
+        weight = self.judge.weight(models.learned)
+        mixed = correction if weight is None else weight * correction
+        ends = given.ends + mixed[:, :, None, None]
+        moved = self.judge.move(models.learned, ends)
+        made = (frozen, frozen + correction, frozen + mixed, ends, moved)
+        pending = models.pending.fill(_replace_first, made)
+        return state._replace(models=models._replace(pending=pending)), Issued(frozen + mixed, moved)
+
+    def _observe(self, state: AdapterState, row: Rows) -> AdapterState:
+        """One (series, 1) row of every series: what was forecast for it matures."""
+        models, pending = state.models, state.models.pending
+        context = move_on(state.context, row, torch.ones_like(state.steps))
+        y = torch.where(row.observed, row.y, torch.nan)  # (series, 1)
+        history = torch.where(context.rows.observed, context.rows.y, torch.nan)
+        frozen = _matured(pending.frozen)
+        then = models.errors[:, :, torch.arange(self.h), self.block]
+        x = self._features(history, -torch.arange(1, self.h + 1), frozen, state.mean, then)
+        overlap = pending.frozen.isfinite().any(3).cumsum(2).clamp(min=1)
+        taught = self._learn(models, x, y.unsqueeze(1) - frozen, 1 / overlap)
+        adapted, mixed, given, issued = (_matured(v) if isinstance(v, Tensor) else frozen for v in pending[1:])
+        learned = self.judge.learn(
+            models.learned, torch.stack([frozen, adapted], -1), mixed, given, issued, y.unsqueeze(1)
+        )
+        waiting = pending.fill(_shift)
+        change = torch.where(row.observed, y - state.mean[:, :1], 0.0) / context.count.clamp(min=1).unsqueeze(1)
+        mean = torch.cat([state.mean[:, :1] + change, state.mean[:, :-1]], 1)
+        return AdapterState(
+            row.ds[:, 0], state.steps + 1, context, mean, taught._replace(pending=waiting, learned=learned)
+        )
+
+    def _age(self, state: AdapterState, steps: Tensor) -> AdapterState:
+        """Let steps pass that no pending forecast can see the end of: statistics age."""
+        each = self.models * self.blocks
+        flat = ARUState(*(v.flatten(0, 2) for v in state.models.statistics))
+        aged = self.cell.age(flat, steps.repeat_interleave(each))
+        statistics = ARUState(*(v.reshape(o.shape) for v, o in zip(aged, state.models.statistics, strict=True)))
+        return state._replace(steps=state.steps + steps, models=state.models._replace(statistics=statistics))
+
+    def _features(self, y: Tensor, back: Tensor, frozen: Tensor, mean: Tensor, errors: Tensor) -> Tensor:
+        """x of (series, model, lead) from values up to the origin, which lies `back` (at most 0) rows from the end."""
+        at = self.rows - 1 + back
+        known = ~y.isnan()
+        total, number = torch.where(known, y, 0.0).cumsum(1), known.cumsum(1)
+        number = number[:, at] - number[:, at - self.window]
+        level = (total[:, at] - total[:, at - self.window]) / number
+        values = torch.stack([y[:, at], level, y[:, at + self.seasonal], mean], -1)  # (series, lead, .)
+        changes = y[:, at, None] - torch.stack([y[:, at - 1], y[:, at - self.window]], -1)
+        changes = changes.unsqueeze(1).expand(*frozen.shape, 2)
+        x = torch.cat([values.unsqueeze(1) - frozen.unsqueeze(-1), changes, errors], -1)
+        return torch.nan_to_num(x, nan=0.0)
+
+    def _learn(self, models: Models, x: Tensor, residual: Tensor, weight: Tensor) -> Models:
+        """Rows (series, model, lead) that have matured enter the statistics of their blocks."""
+        e = residual[:, :, self.members]  # (series, model, block, width)
+        mask = ~e.isnan() & self.valid
+        number = mask.sum(-1)
+        share = weight[:, :, self.members] / number.clamp(min=1).unsqueeze(-1)
+        features, target, known, weights = (v.flatten(0, 2) for v in (x[:, :, self.members], e, mask, share))
+        old = ARUState(*(v.flatten(0, 2) for v in models.statistics))
+        new = self.cell.absorb(old, models.theta.flatten(0, 2), features, target, known, weights, together=True)
+        statistics = ARUState(*(v.unflatten(0, e.shape[:3]) for v in new))
+        error = torch.where(mask, e, 0.0).sum(-1) / number.clamp(min=1)
+        change = (error.unsqueeze(-1) - models.errors[:, :, 0]) * torch.tensor(SPEEDS, dtype=torch.float64)
+        errors = models.errors[:, :, 0] + torch.where((number > 0).unsqueeze(-1), change, 0.0)
+        return models._replace(
+            errors=torch.cat([errors.unsqueeze(2), models.errors[:, :, :-1]], 2),
+            theta=_solve(self.cell, new).reshape(models.theta.shape),
+            statistics=statistics,
+        )
+
+
+def arrange(engine: CorrectionEngine, at: Ints, state: AdapterState, n: int) -> AdapterState:
+    """The states of `n` series: those of `state` at the places `at`, none where that is -1; the others are empty."""
+    some = torch.from_numpy((at >= 0).nonzero()[0])
+    return put(engine.empty(_no_static(n)), torch.from_numpy(at[at >= 0]), take(state, some))
+
+
+def _no_static(n: int) -> Static:
+    return Static(torch.zeros(n, 0), torch.zeros(n, 0, dtype=torch.int32))
+
+
+def grow(old: AdapterState, room: AdapterState) -> AdapterState:
+    """States with room for models or levels that came after those they have; `room` is as large, and empty."""
+
+    def fill(value: Tensor, new: Tensor) -> Tensor:
+        filled = new.clone()
+        filled[tuple(slice(size) for size in value.shape)] = value
+        return filled
+
+    return tree_map(fill, old, room)
+
+
+def _as(which: Tensor, value: Tensor) -> Tensor:
+    return which.reshape(-1, *(1,) * (value.ndim - 1))
+
+
+def _root_mean_square(state: ARUState) -> Tensor:
+    """Of every feature, for each J: zero where nothing was seen."""
+    number = state.sn.clamp(min=torch.finfo(torch.float64).tiny).unsqueeze(-1)
+    return (state.sxx.diagonal(dim1=-2, dim2=-1) / number).sqrt()
+
+
+def _within(x: Tensor, size: Tensor) -> Tensor:
+    """Features no larger than what the statistics know: no correction from far outside."""
+    return torch.maximum(torch.minimum(x, LIMIT * size), -LIMIT * size)
+
+
+def _solve(cell: ARUCell, state: ARUState) -> Tensor:
+    """theta with the ridge in units of observations: every feature is divided by its root mean square."""
+    size = _root_mean_square(state)
+    scale = torch.where(size > 0, 1 / size, 1.0)
+    sxx = state.sxx * scale.unsqueeze(-1) * scale.unsqueeze(-2)
+    theta, _ = cell.solve(state._replace(sxx=sxx, sxy=state.sxy * scale))
+    return theta * scale  # zero where the solve failed: the frozen forecast stands
+
+
+def _nan(*shape: int) -> Tensor:
+    return torch.full(shape, torch.nan, dtype=torch.float64)
+
+
+def _matured(pending: Tensor) -> Tensor:
+    """(*, origin, lead) -> (*, lead): lead k was issued k steps ago."""
+    return pending.diagonal(dim1=-2, dim2=-1)
+
+
+def _shift(old: Tensor) -> Tensor:
+    """The latest h origins, second to last dimension, with an empty one in front."""
+    empty = torch.full_like(old[..., :1, :], torch.nan)
+    return torch.cat([empty, old[..., :-1, :]], -2)
+
+
+def _replace_first(old: Tensor, new: Tensor) -> Tensor:
+    """The latest origin replaced."""
+    return torch.cat([new.unsqueeze(-2), old[..., 1:, :]], -2)

@@ -1,0 +1,365 @@
+"""What happens to states when rows come and when a forecast is asked for: the one implementation behind every surface.
+
+An engine holds no series: states come in and go out. Work is batched over series; series with similar numbers of new
+rows go together.
+"""
+
+from __future__ import annotations
+
+import abc
+import functools
+import hashlib
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from aru.data.rows import Ragged, Rows, Static
+from aru.data.schema import Schema
+from aru.data.target import Rule, rules_of
+from aru.models.aru import ARU
+from aru.models.interface import Model
+from aru.nn.sessions import Sessions, export
+from aru.nn.tree import concat, put, take, tree_map
+from aru.nn.windows import Context
+from aru.runtime.state import SeriesState, empty_context, move_on
+from aru.runtime.truth import Experts, Following
+from aru.settings import Settings
+
+SERIES_AT_ONCE = 2**14  # in one network pass, which bounds memory
+ROWS_AT_ONCE = 2**22  # of contexts and horizons on a GPU, which more series keep busy
+WINDOWS_AT_ONCE = 2**14  # of all series together, when history is replayed
+
+
+class Forecast(NamedTuple):
+    """Forecasts of (series, h) in the user's units."""
+
+    mean: Tensor
+    quantiles: Tensor  # (quantile, series, h)
+    failed: Tensor  # (series,) bool: the local solve failed and the global forecast stands in, or is not finite
+
+    def cpu(self) -> Forecast:
+        """The same in the host's memory."""
+        return Forecast(*(v.cpu() for v in self))
+
+
+class Engine(abc.ABC):
+    """Takes rows into the states of series."""
+
+    schema: Schema
+    device: torch.device
+    h: int
+    max_gap: int  # a longer gap cannot be told from this one
+    columns: tuple[str, ...] = ()  # covariates of observations
+    static_columns: tuple[str, ...] = ()  # covariates of series
+    rules: tuple[Rule, ...] = ()  # what values of y there must be
+    said: set[str]  # warnings that are given once
+
+    @property
+    @abc.abstractmethod
+    def fingerprint(self) -> str:
+        """States belong to the engine that computed them, and to any other with the same fingerprint."""
+
+    @abc.abstractmethod
+    def empty(self, static: Static) -> Any:
+        """States of series that have seen nothing."""
+
+    @abc.abstractmethod
+    def advance(self, state: Any, data: Ragged, adapt: bool = True) -> Any:
+        """Take in new rows of each series. A series without rows stays as it is.
+
+        With `adapt` false only contexts move on; what was learned about a series is left alone.
+        """
+
+
+class NetworkEngine(Engine):
+    """Trained networks with their schema: one model, or an ensemble whose forecasts are averaged."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        schema: Schema,
+        models: Sequence[Model],
+        device: torch.device,
+        networks: Sequence[Mapping[str, bytes]] | None = None,
+    ) -> None:
+        """`networks` are the models' exported functions, where there are any already."""
+        self.settings = settings
+        self.schema = schema
+        self.device = device
+        self.h = settings.h
+        self.models = [model.to(device).eval().requires_grad_(False) for model in models]
+        more = 0 if device.type == "cpu" else ROWS_AT_ONCE // (schema.input_size + settings.h)
+        self.at_once = max(SERIES_AT_ONCE, more)
+        self.max_gap = schema.history + settings.longest_window
+        self.kept = max(schema.input_size, settings.h) if settings.follows_forecasts else schema.input_size
+        self.following = Following.of(settings, schema)
+        self.columns = (*settings.futr_exog_list, *settings.hist_exog_list)
+        self.static_columns = tuple(settings.stat_exog_list)
+        self.rules = tuple(rules_of(settings, schema.distribution))
+        self.said = set()
+        graphs = networks if networks is not None else [self._exported(model) for model in self.models]
+        for model, functions in zip(self.models, graphs, strict=True):
+            model.sessions = Sessions(functions) if functions and device.type == "cpu" else None
+
+    @property
+    def networks(self) -> list[dict[str, bytes]]:
+        """The exported functions of each model, by name."""
+        found = [model.sessions for model in self.models]
+        return [
+            self._exported(model) if sessions is None else sessions.graphs
+            for model, sessions in zip(self.models, found, strict=True)
+        ]
+
+    def _exported(self, model: Model) -> dict[str, bytes]:
+        if not model.exported:
+            return {}
+        model.sessions = None  # functions are traced as torch computes them
+        return {
+            name: export(model, getattr(model, name), arguments)
+            for name, arguments in model.samples(*self.sample(2)).items()
+        }
+
+    def sample(self, n: int) -> tuple[Any, Rows]:
+        """Contexts of `n` series and rows that follow, all empty: shapes and types are what counts."""
+        numbers, categories = self.schema.stat
+        static = Static(torch.zeros(n, 2 * len(numbers)), torch.zeros(n, len(categories), dtype=torch.int32))
+        context = empty_context(self.schema, static, self.kept, self.device)
+        future = Rows(*(v.new_zeros(n, self.h, *v.shape[2:]) for v in context.rows))
+        return context, future
+
+    def warm_up(self) -> None:
+        """Load and compile all that the first observation and the first forecast would have to wait for."""
+        context, future = self.sample(1)
+        n = self.settings.window_stride + 1  # across an origin
+        rows = Rows(*(v[0, :1].expand(n, *v.shape[2:]).contiguous() for v in future))
+        each = torch.zeros(1, dtype=torch.int64)
+        state = self.advance(self.empty(context.static), Ragged(rows, each, each + n, each.expand(n)))
+        self.forecast(state, future, [0.5])
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """Hash of weights, settings and schema."""
+        settings = {k: v for k, v in self.settings.to_json().items() if k not in ("accelerator", "alias")}
+        digest = hashlib.sha256(json.dumps([settings, self.schema.to_json()], sort_keys=True).encode())
+        for model in self.models:
+            for name, value in model.state_dict().items():
+                digest.update(name.encode() + value.cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()[:32]
+
+    def empty(self, static: Static) -> SeriesState:
+        """States of series that have seen nothing."""
+        context = empty_context(self.schema, static, self.kept, self.device)
+        steps = torch.full((len(context.total),), -1, device=self.device)
+        members = tuple(model.init_state(len(steps)) for model in self.models)
+        state = SeriesState(torch.zeros_like(steps), steps, context, members)
+        return state if self.following is None else self.following.begin(state)
+
+    def unadapted(self, state: SeriesState) -> SeriesState:
+        """The same series with nothing learned about them: their forecast is the global one."""
+        return state._replace(members=tuple(model.init_state(len(state.last)) for model in self.models))
+
+    def effective_sizes(self, state: SeriesState) -> tuple[Tensor, Tensor] | None:
+        """Observations that the local statistics of each series still weigh, and the aging factors: (series, J), (J,).
+
+        The mean over an ensemble; None where no model has such statistics.
+        """
+        pairs = [
+            (member.local.stats.sn, model.cell.alphas.detach())
+            for member, model in zip(state.members, self.models, strict=True)
+            if isinstance(model, ARU)
+        ]
+        if not pairs:
+            return None
+        sizes, alphas = (torch.stack(v).mean(0) for v in zip(*pairs, strict=True))
+        return sizes, alphas
+
+    def advance(self, state: SeriesState, data: Ragged, adapt: bool = True) -> SeriesState:
+        """Take in new rows of each series."""
+        even = _rows_of_each(data)
+        if self.device.type != "cpu":
+            data = tree_map(lambda v: v.to(self.device), data)
+        n = len(data.lengths)
+        if 0 < even <= self.settings.window_stride and n <= self.at_once and self.following is None:
+            rows = Rows(*(v.reshape(n, even, *v.shape[1:]) for v in data.rows))
+            return self._step(state, rows, data.lengths, adapt)
+        for part in segments(data):
+            jump = torch.where(part.lengths > 0, skipped_first(part), 0)
+            if jump.any():
+                state = self._jump(state, jump, adapt)
+            for index in _groups(part.lengths, self.at_once):
+                if len(index) == len(part.lengths):  # one group of all, in order
+                    state = self._advance_group(state, part, index, adapt)
+                else:
+                    state = put(state, index, self._advance_group(take(state, index), part, index, adapt))
+        return state
+
+    def forecast(self, state: SeriesState, future: Rows, quantiles: Sequence[float]) -> Forecast:
+        """Forecast the next h steps of every series; `future` holds their (series, h) rows."""
+        n = len(state.last)
+        if self.device.type != "cpu":
+            future = tree_map(lambda v: v.to(self.device), future)
+        if n <= self.at_once:
+            return self._forecast_part(state, future, quantiles)
+        parts = []
+        for lo in range(0, n, self.at_once):
+            part = tree_map(lambda v, lo=lo: v[lo : lo + self.at_once], (state, future))
+            parts.append(self._forecast_part(*part, quantiles))
+        return Forecast(
+            torch.cat([p.mean for p in parts]),
+            torch.cat([p.quantiles for p in parts], 1),
+            torch.cat([p.failed for p in parts]),
+        )
+
+    def _forecast_part(self, state: SeriesState, future: Rows, quantiles: Sequence[float]) -> Forecast:
+        following = self.following
+        if following is None:
+            mean, values, failed = self._average(state.members, state.context, future, quantiles)
+        else:
+            made, failed = self._make(state, future, [*quantiles, *following.quantiles])
+            mean, values = following.issue(state.followed, made, quantiles)
+        if self.schema.integer:
+            values = values.round()  # y = round(.): quantiles map exactly through it
+        return Forecast(mean, values, failed | ~mean.isfinite().all(1))
+
+    def _experts(self, state: SeriesState, future: Rows, quantiles: Sequence[float]) -> Experts:
+        return self._make(state, future, quantiles)[0]
+
+    def _make(self, state: SeriesState, future: Rows, quantiles: Sequence[float]) -> tuple[Experts, Tensor]:
+        """What the models forecast, before any gate and calibration, and which local solves failed."""
+        context, members, n = state.context, state.members, len(state.last)
+        experts = 2 if self.settings.gate else 1
+        if experts == 2:  # beside each series one of which nothing was learned
+            context, future = concat([context, context]), concat([future, future])
+            members = tuple(concat([model.init_state(n), m]) for model, m in zip(self.models, members, strict=True))
+        mean, quantile, failed = self._average(members, context, future, quantiles)
+        made = Experts(mean.unflatten(0, (experts, n)), quantile.unflatten(1, (experts, n)).movedim(1, 0))
+        return made, failed[-n:]
+
+    def _average(
+        self, members: Sequence[Any], context: Context, future: Rows, quantiles: Sequence[float]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Means, quantiles, and which local solves failed: those of an ensemble are the averages of its members'."""
+        outputs = [model.forecast(member, context, future) for model, member in zip(self.models, members, strict=True)]
+        mean = _mean([out.forecast.mean() for out in outputs])
+        values = _mean([torch.stack([out.forecast.quantile(q) for q in quantiles]) for out in outputs])
+        return mean, values, outputs[0].failed if len(outputs) == 1 else torch.stack([o.failed for o in outputs]).any(0)
+
+    def _advance_group(self, state: SeriesState, data: Ragged, index: Tensor, adapt: bool) -> SeriesState:
+        if self.following is not None and adapt:
+            return self._advance_followed(self.following, state, data, index)
+        lengths = data.lengths[index]
+        chunk = self.settings.window_stride * max(1, min(64, WINDOWS_AT_ONCE // len(index)))
+        for lo in range(0, int(lengths.max()), chunk):
+            steps = (lengths - lo).clamp(0, chunk)
+            rows = _gather(data.rows, data.starts[index] + lo, steps)
+            if bool((steps == 0).any()):  # the short ones of the group are done
+                live = (steps > 0).nonzero().squeeze(-1)
+                new = self._step(take(state, live), take(rows, live), steps[live], adapt)
+                state = put(state, live, new)
+            else:
+                state = self._step(state, rows, steps, adapt)
+        return state
+
+    def _advance_followed(self, following: Following, state: SeriesState, data: Ragged, index: Tensor) -> SeriesState:
+        """Window by window, since the forecast of each one is compared with its truth before the next is made."""
+        lengths, done = data.lengths[index], torch.zeros_like(data.lengths[index])
+        while bool((done < lengths).any()):
+            steps = torch.minimum(lengths - done, following.left(state))
+            live = steps.nonzero().squeeze(-1)
+            rows = _gather(data.rows, (data.starts[index] + done)[live], steps[live])
+            here = state if len(live) == len(steps) else take(state, live)
+            new = following.follow(self._step(here, rows, steps[live], adapt=True), self._experts)
+            state = new if len(live) == len(steps) else put(state, live, new)
+            done = done + steps
+        return state
+
+    def _step(self, state: SeriesState, rows: Rows, steps: Tensor, adapt: bool) -> SeriesState:
+        """Take in the first `steps` of (series, row) rows of every series."""
+        members, context = state.members, move_on(state.context, rows, steps)
+        if adapt:
+            position = state.steps % self.settings.window_stride
+            members = tuple(
+                model.update(member, state.context, rows, position, steps, context)
+                for model, member in zip(self.models, members, strict=True)
+            )
+        elif self.following is not None:
+            state = self.following.forget(state)
+        return SeriesState(context.rows.ds[:, -1], state.steps + steps, context, members, state.followed)
+
+    def _jump(self, state: SeriesState, steps: Tensor, adapt: bool) -> SeriesState:
+        """Let steps pass that no later forecast can see."""
+        members = state.members
+        if adapt:
+            members = tuple(m.age(s, steps) for m, s in zip(self.models, members, strict=True))
+        if self.following is not None:
+            state = self.following.jump(state, steps, self._experts) if adapt else self.following.forget(state)
+        return state._replace(steps=state.steps + steps, members=members)
+
+
+def _rows_of_each(data: Ragged) -> int:
+    """How many rows each series has, if all have as many, one series after the other and without gaps; else 0."""
+    starts, lengths, skipped = (v.numpy() for v in data[1:])
+    n = len(lengths)
+    k = int(lengths[0]) if n else 0
+    if len(skipped) != n * k or skipped.any() or (lengths != k).any() or (starts != np.arange(0, n * k, k)).any():
+        return 0
+    return k
+
+
+def _mean(values: Sequence[Tensor]) -> Tensor:
+    return values[0] if len(values) == 1 else torch.stack(list(values)).mean(0)
+
+
+def _gather(rows: Rows, starts: Tensor, lengths: Tensor) -> Rows:
+    """(series, row) rows, left-aligned; rows past a series' end are zero and unobserved."""
+    n = int(lengths.max())
+    at = torch.arange(n, device=starts.device)
+    inside = at < lengths[:, None]
+    index = torch.where(inside, starts[:, None] + at, 0)
+    return Rows(*(v[index].masked_fill_(~inside.reshape(*inside.shape, *(1,) * (v.ndim - 1)), 0) for v in rows))
+
+
+def _groups(lengths: Tensor, at_most: int) -> list[Tensor]:
+    """Indices of series with rows, grouped by the power of two of their number of rows."""
+    count = lengths.cpu().numpy()
+    order = np.log2(np.maximum(count, 1)).astype(int)
+    groups = []
+    for power in np.unique(order[count > 0]):
+        index = np.flatnonzero((order == power) & (count > 0))
+        groups += [torch.from_numpy(index[i : i + at_most]).to(lengths.device) for i in range(0, len(index), at_most)]
+    return groups
+
+
+def skipped_first(data: Ragged) -> Tensor:
+    """Steps skipped before the first row of each series."""
+    if len(data.skipped) == 0:
+        return torch.zeros_like(data.lengths)
+    return data.skipped[data.starts.clamp(max=len(data.skipped) - 1)]
+
+
+def segments(data: Ragged) -> list[Ragged]:
+    """Cut the rows of each series where steps were skipped: segment i of every series, for i = 0, 1, ..."""
+    if not data.skipped.any():
+        return [data]
+    cuts = data.skipped.nonzero().squeeze(-1).cpu().numpy()
+    starts, ends = data.starts.cpu().numpy(), (data.starts + data.lengths).cpu().numpy()
+    live = np.flatnonzero(ends > starts)
+    if len(live) == 0:
+        return [data]
+    live = live[np.argsort(starts[live])]  # series come in any order
+    owner = live[np.searchsorted(starts[live], cuts, side="right") - 1]
+    # A cut before the first row is a jump; one outside the rows belongs to rows that are not taken in now.
+    inside = (starts[owner] < cuts) & (cuts < ends[owner])
+    owner, cuts = owner[inside], cuts[inside]
+    order = np.argsort(owner, kind="stable")
+    owner, cuts = owner[order], cuts[order]
+    rank = np.arange(len(owner)) - np.searchsorted(owner, owner)
+    bounds = np.repeat(ends[None], int(rank.max(initial=-1)) + 3, 0)
+    bounds[0], bounds[rank + 1, owner] = starts, cuts
+    edges = torch.from_numpy(bounds).to(data.starts.device)
+    return [Ragged(data.rows, lo, hi - lo, data.skipped) for lo, hi in itertools.pairwise(edges)]

@@ -1,0 +1,93 @@
+"""Rows at or before the latest time of their series: what is known of them, and what can still be corrected."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+
+from aru.data.columns import Bools, Ints
+from aru.data.frequency import Frequency, Times
+from aru.data.panel import Panel
+from aru.data.schema import Schema
+from aru.runtime.records import Past, Record
+from aru.runtime.state import present_rows
+
+
+def judge_past(ids: pd.Index[Any], seen: Remembered, past: Panel) -> Any:
+    """Why each row of the past is one: a duplicate of what was consumed, a conflict with it, or late."""
+    reasons = np.full(len(past.ds), "arrived too late", dtype=object)
+    if len(past.ds) == 0:
+        return reasons
+    series = ids.get_indexer(past.ids)[past.series]
+    oldest = np.where(seen.valid, seen.ds, np.iinfo(np.int64).max).min(1)
+    near = np.flatnonzero(past.ds >= oldest[series])  # a client may resend years of history
+    series, ds, y = series[near], past.ds[near], past.y[near]
+    same = (seen.ds[series] == ds[:, None]) & seen.valid[series]
+    found, where = same.any(1), same.argmax(1)
+    value, observed = seen.y[series, where], seen.observed[series, where]
+    duplicate = found & np.where(observed, value == y, np.isnan(y))
+    reasons[near[found & observed & ~duplicate]] = "another value was consumed for this time"
+    reasons[near[duplicate]] = "duplicate"
+    return reasons
+
+
+class Remembered(NamedTuple):
+    """Past rows that a record still holds: (series, row)."""
+
+    ds: Times
+    y: Any
+    observed: Bools
+    valid: Bools
+
+
+def remembered(record: Record) -> Remembered:
+    """The context, and the rows that can be corrected."""
+    now, rows = record.now, record.now.context.rows
+    parts = [(rows.ds, rows.y, rows.observed, present_rows(now))]
+    if isinstance(record.past, Past):
+        recent = record.past.recent
+        inside = torch.arange(record.correctable_steps, device=rows.ds.device) < record.buffered[:, None]
+        parts.append((recent.ds, recent.y, recent.observed, inside))
+    return Remembered(*(torch.cat(v, 1).cpu().numpy() for v in zip(*parts, strict=True)))
+
+
+def _recent(ids: pd.Index[Any], record: Record, past: Panel) -> tuple[Ints, Bools]:
+    """The series of each row of the past, and which of its series' rows that can be corrected is the same."""
+    assert isinstance(record.past, Past)
+    series = ids.get_indexer(past.ids)[past.series]
+    ds = record.past.recent.ds.cpu().numpy()[series]
+    buffered = record.buffered.cpu().numpy()[series]
+    return series, (ds == past.ds[:, None]) & (np.arange(ds.shape[1]) < buffered[:, None])
+
+
+def other_covariates(schema: Schema, ids: pd.Index[Any], record: Record, past: Panel) -> Bools:
+    """Which rows of the past differ in a covariate from what can be corrected."""
+    assert isinstance(record.past, Past)
+    if len(past.ds) == 0:
+        return np.zeros(0, bool)
+    series, same = _recent(ids, record, past)
+    new, recent = schema.encode(past), record.past.recent
+    differs = np.zeros(len(past.ds), bool)
+    for ours, theirs in zip(recent, new, strict=True):
+        if theirs.ndim > 1:  # a covariate
+            consumed = ours.cpu().numpy()[series, same.argmax(1)]
+            differs |= (consumed != theirs.numpy()).any(-1)
+    return same.any(1) & differs
+
+
+def in_reach(freq: Frequency, ids: pd.Index[Any], record: Record, past: Panel) -> Bools:
+    """Which rows of the past lie in the part of their series that can be corrected."""
+    assert isinstance(record.past, Past)
+    if len(past.ds) == 0:
+        return np.zeros(0, bool)
+    series, same = _recent(ids, record, past)
+    buffered = record.buffered.cpu().numpy()[series]
+    ds = record.past.recent.ds.cpu().numpy()[series]
+    first = same[:, 0] & (record.past.anchor.steps < 0).cpu().numpy()[series]
+    inside: Bools = same.any(1) & ~(first & np.isnan(past.y))  # a series begins with a value
+    if freq.freq is None:  # rows are consecutive whatever their times: another one fits in anywhere
+        inside |= (buffered > 0) & (past.ds > ds[:, 0]) & ~same.any(1)
+    return inside

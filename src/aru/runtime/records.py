@@ -1,0 +1,137 @@
+"""What is kept of a series: its state, and with `correctable_steps` what it takes to correct the latest of them.
+
+A correctable record is (now, anchor, recent): the state, the state as of up to `correctable_steps` steps ago, and the
+rows between the two. A correction replays those rows on the anchor; the anchor absorbs the rows that become too old.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from aru.data.columns import Ints
+from aru.data.rows import Ragged, Rows
+from aru.nn.tree import take, tree_map
+from aru.runtime.engine import Engine
+
+
+class Past(NamedTuple):
+    """The state before the latest rows, and these rows, left-aligned: (series, correctable_steps, ...)."""
+
+    anchor: Any
+    recent: Rows
+
+
+class Record(NamedTuple):
+    """All that is kept of some series."""
+
+    now: Any  # a state, which begins with `last`, `steps` and `context`
+    past: Past | tuple[()] = ()
+
+    @property
+    def correctable_steps(self) -> int:
+        """How many of the latest steps can be corrected."""
+        return self.past.recent.ds.shape[1] if isinstance(self.past, Past) else 0
+
+    @property
+    def buffered(self) -> Tensor:
+        """How many recent rows there are of each series."""
+        assert isinstance(self.past, Past)
+        buffered: Tensor = self.now.steps - self.past.anchor.steps
+        return buffered
+
+    def select(self, index: Ints) -> Record:
+        """The records of some series."""
+        if len(index) == len(self.now.last) and (index[1:] > index[:-1]).all():  # all of them, in order
+            return self
+        return take(self, torch.from_numpy(index).to(self.now.last.device))
+
+
+def begin(state: Any, correctable_steps: int) -> Record:
+    """Records of series in these states, none of whose steps can be corrected yet."""
+    if correctable_steps == 0:
+        return Record(state)
+    n, rows = len(state.last), state.context.rows
+    room = Rows(*(v.new_zeros(n, correctable_steps, *v.shape[2:]) for v in rows))
+    return Record(state, Past(state, room))
+
+
+class Flat(NamedTuple):
+    """Encoded rows in any order, the series of each, and the steps skipped before it."""
+
+    series: Ints
+    rows: Rows
+    skipped: Ints
+
+
+def advance(engine: Engine, record: Record, new: Flat, corrected: Flat | None = None) -> Record:
+    """Take in new rows of each series, and first replace recent rows by corrected ones."""
+    if not isinstance(record.past, Past):
+        return Record(engine.advance(record.now, _ragged([new], len(record.now.last))))
+    n, c = len(record.now.last), record.correctable_steps
+    anchor, buffered = record.past.anchor, record.buffered.cpu()
+    data = _ragged([_recent(record), *([] if corrected is None else [corrected]), new], n)
+    changed = torch.zeros(n, dtype=torch.bool)
+    if corrected is not None:
+        changed[torch.from_numpy(corrected.series)] = True
+    # A corrected series starts again from its anchor; the others go on from where they are.
+    known = torch.where(changed, 0, buffered)
+    start = _where(changed.to(engine.device), anchor, record.now)
+    now = engine.advance(start, data._replace(starts=data.starts + known, lengths=data.lengths - known))
+    leaving = (data.lengths - c).clamp(min=0)
+    anchor = engine.advance(anchor, data._replace(lengths=leaving))
+    at = (data.starts + leaving)[:, None] + torch.arange(c)
+    kept = torch.arange(c) < (data.lengths - leaving)[:, None]
+    return Record(now, Past(anchor, _pick(data.rows, at, kept, record.past.recent)))
+
+
+def _recent(record: Record) -> Flat:
+    """The recent rows of all series as flat rows."""
+    assert isinstance(record.past, Past)
+    inside = torch.arange(record.correctable_steps) < record.buffered.cpu()[:, None]
+    rows = Rows(*(v.cpu()[inside] for v in record.past.recent))
+    series = np.repeat(np.arange(len(inside)), inside.sum(1).numpy())
+    return Flat(series, rows, np.zeros(len(series), np.int64))
+
+
+def _ragged(parts: list[Flat], n: int) -> Ragged:
+    """Rows sorted by series and time. Of several rows for one time the last part's counts."""
+    if len(parts) == 1 and np.array_equal(parts[0].series, np.arange(n)):  # one row of each
+        each = torch.arange(n)
+        return Ragged(parts[0].rows, each, torch.ones_like(each), torch.from_numpy(parts[0].skipped))
+    series = np.concatenate([p.series for p in parts])
+    rows = Rows(*(torch.cat(v) for v in zip(*(p.rows for p in parts), strict=True)))
+    skipped = np.concatenate([p.skipped for p in parts])
+    ds = rows.ds.numpy()
+    order = np.lexsort((ds, series))  # stable: among equals, later parts come later
+    last = np.append((np.diff(series[order]) != 0) | (np.diff(ds[order]) != 0), len(order) > 0)
+    order = order[last[: len(order)]]
+    lengths = np.bincount(series[order], minlength=n)
+    at = torch.from_numpy(order)
+    return Ragged(
+        Rows(*(v[at] for v in rows)),
+        torch.from_numpy(np.cumsum(lengths) - lengths),
+        torch.from_numpy(lengths),
+        torch.from_numpy(skipped[order]),
+    )
+
+
+def _pick(rows: Rows, at: Tensor, inside: Tensor, like: Rows) -> Rows:
+    """rows[at] where `inside`, else zero, with the types and on the device of `like`."""
+    index = torch.where(inside, at, 0)
+
+    def pick(value: Tensor, old: Tensor) -> Tensor:
+        if len(value) == 0:
+            return torch.zeros_like(old)
+        mask = inside.reshape(*inside.shape, *(1,) * (value.ndim - 1))
+        return torch.where(mask, value[index], torch.zeros((), dtype=value.dtype)).to(old)
+
+    return Rows(*(pick(v, old) for v, old in zip(rows, like, strict=True)))
+
+
+def _where(which: Tensor, first: Any, second: Any) -> Any:
+    """The states of `first` where `which`, else those of `second`."""
+    return tree_map(lambda a, b: torch.where(which.reshape(-1, *(1,) * (a.ndim - 1)), a, b), first, second)

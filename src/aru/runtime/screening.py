@@ -1,0 +1,64 @@
+"""Rows that no series can take in, told apart one by one: for sources that cannot be asked to send a batch again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from aru.data.columns import Bools
+from aru.data.frequency import Frequency
+from aru.data.panel import Known, Observations
+
+BESIDE = "does not lie on the grid of its series"
+WITHOUT_VALUE = "a series begins with a value"
+IMPOSSIBLE = "the model cannot take this value"
+REPEATED = "duplicate"
+CONFLICTING = "several rows for this time came at once"
+
+
+def repeats(frame: pd.DataFrame, columns: Sequence[str]) -> Any:
+    """Why a row is not the only one of its series and time in a frame, None where it is, or may stand for the others.
+
+    Of equal rows the first one stays. Of different ones none does: which is right does not depend on their order.
+    """
+    reasons = np.full(len(frame), None, dtype=object)
+    again = frame.duplicated(list(columns)).to_numpy()
+    reasons[again] = REPEATED
+    others = np.flatnonzero(~again)
+    reasons[others[frame.iloc[others].duplicated(["unique_id", "ds"], keep=False).to_numpy()]] = CONFLICTING
+    return reasons
+
+
+def set_aside(
+    new: Observations, freq: Frequency, known: Known, impossible: Bools
+) -> tuple[Observations, dict[str, Any]]:
+    """The rows that can continue or begin a series; apart from them the others, with the reason."""
+    rows, ids = new.rows, new.ids
+    at = known.ids.get_indexer(ids)
+    fresh = at < 0
+    never = np.iinfo(np.int64).min
+    start = np.full(len(ids), never)
+    start[~fresh] = known.last[at[~fresh]]
+    later = (rows.ds > start[rows.codes]) & ~impossible
+    odd = later & (freq.steps(rows.ds, rows.ds) < 0)  # on no grid at all
+    # The first row of a new series decides on its grid.
+    first = np.flatnonzero(later & ~odd & fresh[rows.codes])
+    first = first[np.append(True, np.diff(rows.codes[first]) != 0)[: len(first)]]
+    start[rows.codes[first]] = rows.ds[first]
+    there = np.flatnonzero(later & ~odd)
+    odd[there] = freq.steps(start[rows.codes[there]], rows.ds[there]) < 0
+    odd |= impossible
+    values = np.bincount(rows.codes[~odd & ~np.isnan(rows.y)], minlength=len(ids))
+    empty = ~odd & (fresh & (values == 0))[rows.codes]
+    aside = odd | empty
+    reasons = np.select([impossible, odd], [IMPOSSIBLE, BESIDE], WITHOUT_VALUE).astype(object)
+    left_out = {
+        "unique_id": ids[rows.codes[aside]].to_numpy(),
+        "ds": rows.ds[aside],
+        "y": rows.y[aside],
+        "reason": reasons[aside],
+    }
+    return new._replace(rows=rows.select(~aside)), left_out

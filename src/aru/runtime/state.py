@@ -1,0 +1,87 @@
+"""The state of series: what a forecast needs and nothing more, for many series at once.
+
+Every tensor has the series as leading dimension. Sizes depend on the configuration, never on the length of history. All
+states begin with the same three fields: `last`, `steps` and `context`.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from aru.data.rows import Rows, Static
+from aru.data.schema import Schema
+from aru.nn.windows import Context, Values, sums_after
+
+
+class SeriesState(NamedTuple):
+    """Clock and context of each series, and what each model of an ensemble keeps about it."""
+
+    last: Tensor  # (series,) int64: timestamp of the latest row
+    steps: Tensor  # (series,) int64: time steps since the first value; -1 before it
+    context: Context
+    members: tuple[Any, ...]  # one NamedTuple of tensors per model
+    followed: Any = ()  # what became of earlier forecasts, with a gate or with calibration (aru.runtime.truth)
+
+
+def empty_context(schema: Schema, static: Static, kept: int, device: torch.device) -> Context:
+    """The contexts of series that have seen nothing, with room for `kept` rows."""
+    n = len(static.numbers)
+    zeros = functools.partial(torch.zeros, device=device)
+    older = max(schema.history - kept, 0)
+    return Context(
+        rows=Rows(
+            ds=zeros(n, kept, dtype=torch.int64),
+            y=zeros(n, kept, dtype=torch.float64),
+            observed=zeros(n, kept, dtype=torch.bool),
+            futr=zeros(n, kept, 2 * len(schema.futr[0])),
+            futr_cat=zeros(n, kept, len(schema.futr[1]) + len(schema.calendar), dtype=torch.int32),
+            hist=zeros(n, kept, 2 * len(schema.hist[0])),
+            hist_cat=zeros(n, kept, len(schema.hist[1]), dtype=torch.int32),
+        ),
+        older=Values(zeros(n, older, dtype=torch.float64), zeros(n, older, dtype=torch.bool)),
+        static=Static(*(v.to(device) for v in static)),
+        total=zeros(n, dtype=torch.float64),
+        count=zeros(n, dtype=torch.float64),
+    )
+
+
+def move_on(context: Context, rows: Rows, steps: Tensor) -> Context:
+    """Contexts after the first `steps` of (series, row) rows: the latest rows stay, as many as before."""
+    at = None if bool((steps == rows.y.shape[1]).all()) else steps  # a series may have fewer rows than others
+    total, count = (v[:, -1] if at is None else v.gather(1, at[:, None])[:, 0] for v in sums_after(context, rows))
+    old = context.rows
+    older = context.older
+    if older.y.shape[1]:
+        before = Values(torch.cat([older.y, old.y], 1), torch.cat([older.observed, old.observed], 1))
+        after = Values(_latest(before.y, rows.y, at), _latest(before.observed, rows.observed, at))
+        older = Values(*(v[:, : older.y.shape[1]] for v in after))
+    return Context(
+        rows=Rows(*(_latest(o, r, at) for o, r in zip(old, rows, strict=True))),
+        older=older,
+        static=context.static,
+        total=total,
+        count=count,
+    )
+
+
+def _latest(old: Tensor, new: Tensor, steps: Tensor | None) -> Tensor:
+    """As many rows as `old` has, after the first `steps` of `new`, or after all of them: (series, row, ...)."""
+    if not old.shape[-1] and old.ndim > 2:  # no covariates of this kind
+        return old
+    kept, k = old.shape[1], new.shape[1]
+    if steps is None:
+        return torch.cat([old[:, k:], new if k <= kept else new[:, k - kept :]], 1)
+    both = torch.cat([old, new], 1)
+    at = steps[:, None] + torch.arange(old.shape[1], device=steps.device)
+    return both[torch.arange(len(at), device=steps.device)[:, None], at]
+
+
+def present_rows(state: Any) -> Tensor:
+    """(series, row) bool: which rows of the context exist. Before a series' first value it is padding."""
+    kept = state.context.rows.ds.shape[1]
+    present: Tensor = torch.arange(kept - 1, -1, -1, device=state.steps.device) <= state.steps[:, None]
+    return present

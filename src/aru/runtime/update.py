@@ -1,0 +1,216 @@
+"""From checked rows to new records, and what became of each row.
+
+Functions here are pure: they take records and return new ones, so that a caller applies all of an update or nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from aru.data.columns import Bools, Ints, name_rows, read_static
+from aru.data.frames import FrameStyle
+from aru.data.frequency import Frequency
+from aru.data.panel import Known, Observations, Panel, continuation, next_steps
+from aru.data.schema import Schema
+from aru.data.target import broken, refusal, warn_far, warn_new
+from aru.errors import ConfigError, LateError, Offending, ValueRangeError, listing
+from aru.nn.tree import concat
+from aru.runtime.engine import Engine
+from aru.runtime.lateness import in_reach, judge_past, other_covariates, remembered
+from aru.runtime.records import Flat, Past, Record, advance, begin
+from aru.runtime.screening import set_aside
+from aru.store.exchange import index_of
+
+Late = Literal["raise", "skip", "correct"]
+NOBODY = {False: index_of([], False), True: index_of([], True)}  # no series, by whether ids are integers
+NO_REASONS = np.empty(0, object)
+Invalid = Literal["raise", "skip"]
+
+
+@dataclasses.dataclass(frozen=True)
+class UpdateResult:
+    """What an update did."""
+
+    applied: int
+    duplicates: int
+    corrected: int
+    gaps_filled: int
+    new_series: list[Any]
+    left_out: dict[str, Any] = dataclasses.field(repr=False, compare=False)
+    style: FrameStyle = dataclasses.field(repr=False, compare=False)
+
+    @functools.cached_property
+    def late(self) -> Any:
+        """A frame of the rows that were left out: unique_id, ds, y and reason."""
+        return self.style.build(self.left_out)
+
+
+class Tally(NamedTuple):
+    """Rows of each series in `ids` by what became of them."""
+
+    ids: pd.Index[Any]
+    applied: Ints
+    duplicates: Ints
+    corrected: Ints
+    gaps_filled: Ints
+
+
+class Update(NamedTuple):
+    """New records of the series that changed, first known ones, then those in `new_ids`; and what was done."""
+
+    ids: pd.Index[Any]
+    new_ids: pd.Index[Any]
+    record: Record | None
+    result: UpdateResult
+    tally: Tally
+    repeated: dict[str, Any]  # the duplicates, as `left_out` lists other rows
+
+
+def compute_update(
+    engine: Engine,
+    freq: Frequency,
+    style: FrameStyle,
+    new: Observations,
+    ids: pd.Index[Any],
+    record: Record,
+    static_df: Any,
+    late: Late,
+    invalid: Invalid,
+) -> Update:
+    """The records that result from new observations. `ids` and `record`: what is known of the series in `new`.
+
+    An `invalid` row does not continue any series: it lies beside the grid, begins a series without a value, or has a
+    value that the model cannot take.
+    """
+    if late not in ("raise", "skip", "correct"):
+        raise ConfigError(f"`late={late!r}` is not known", "Choose 'raise', 'skip' or 'correct'.")
+    if late == "correct" and not isinstance(record.past, Past):
+        raise ConfigError("`late='correct'` needs a store that was created with `correctable_steps=1` or more")
+    impossible, rule = broken(engine.rules, new.y)
+    if rule is not None and invalid == "raise":
+        error = refusal(rule, new)
+        raise ValueRangeError(error.problem, f"{error.remedy} Nothing was applied.", columns=["y"], rows=error.rows)
+    known = Known(ids, record.now.last.cpu().numpy())
+    panel = next_steps(new, freq, known) if rule is None else None
+    if panel is not None:
+        return _take_next(engine, style, panel, record)
+    new, aside = set_aside(new, freq, known, impossible) if invalid == "skip" else (new, None)
+    panel, past = continuation(new, freq, known, engine.max_gap + record.correctable_steps)
+    reasons = judge_past(ids, remembered(record), past)
+    wrong, corrected = reasons != "duplicate", np.zeros(len(reasons), bool)
+    if late == "correct":
+        wrong |= other_covariates(engine.schema, ids, record, past)
+        corrected = wrong & in_reach(freq, ids, record, past)
+    left_out = _left_out(past, reasons, wrong & ~corrected)
+    if aside is not None:
+        left_out = {name: np.concatenate([aside[name], values]) for name, values in left_out.items()}
+    if late == "raise" and wrong.any():
+        raise _late_error(new.name, left_out, engine.schema.datetime)
+    warn_new(engine.schema.support, np.concatenate([panel.y, past.y[corrected]]), engine.said)
+    at = ids.get_indexer(panel.ids)
+    context = record.now.context
+    warn_far(panel, *(np.append(v.cpu().numpy(), 0.0)[at][panel.series] for v in (context.total, context.count)))
+    panel = begin_with_values(panel, at < 0, new.name)
+    touched = np.zeros(len(ids), bool)
+    touched[at[at >= 0]] = True
+    if corrected.any():
+        touched[ids.get_indexer(past.ids)[past.series[corrected]]] = True
+    new_ids = panel.ids[at < 0]
+    tally = _tally(new.ids, panel, past, ~wrong, corrected)
+    result = UpdateResult(
+        applied=int(tally.applied.sum()),
+        duplicates=int(tally.duplicates.sum()),
+        corrected=int(tally.corrected.sum()),
+        gaps_filled=int(tally.gaps_filled.sum()),
+        new_series=list(new_ids),
+        left_out=left_out,
+        style=style,
+    )
+    repeated = _left_out(past, reasons, ~wrong)
+    names = ids[touched].append(new_ids) if len(new_ids) else ids[touched]
+    if len(names) == 0:
+        return Update(names, new_ids, None, result, tally, repeated)
+    base = _base(engine, record.select(np.flatnonzero(touched)), new_ids, static_df)
+    corrections = _flat(engine.schema, names, past.select(corrected)) if corrected.any() else None
+    advanced = advance(engine, base, _flat(engine.schema, names, panel), corrections)
+    return Update(names, new_ids, advanced, result, tally, repeated)
+
+
+def _take_next(engine: Engine, style: FrameStyle, panel: Panel, record: Record) -> Update:
+    """The usual update, which gives the rest of this module nothing to do: one row of each series, its next one."""
+    n = len(panel.ids)
+    each, none = np.ones(n, np.int64), np.zeros(n, np.int64)
+    context = record.now.context
+    warn_new(engine.schema.support, panel.y, engine.said)
+    warn_far(panel, context.total.cpu().numpy(), context.count.cpu().numpy())
+    nobody = NOBODY[engine.schema.integer_ids]
+    nothing = {"unique_id": nobody.to_numpy(), "ds": panel.ds[:0], "y": panel.y[:0], "reason": NO_REASONS}
+    result = UpdateResult(n, 0, 0, 0, [], nothing, style)
+    advanced = advance(engine, record, Flat(np.arange(n), engine.schema.encode(panel), panel.skipped))
+    return Update(panel.ids, nobody, advanced, result, Tally(panel.ids, each, none, none, none), nothing)
+
+
+def _late_error(name: str, left_out: dict[str, Any], datetime: bool) -> LateError:
+    named = name_rows(left_out["unique_id"], left_out["ds"], datetime)
+    shown = len(named.columns["ds"])
+    reasons, y = left_out["reason"][:shown], left_out["y"][:shown].tolist()
+    return LateError(
+        f"`{name}` has {len(named)} rows at or before the latest time of their series: {named} ({reasons[0]})",
+        "Nothing was applied. Drop them, or pass `late='skip'`.",
+        rows=Offending({**named.columns, "y": y, "reason": reasons}, len(named)),
+    )
+
+
+def _tally(ids: pd.Index[Any], panel: Panel, past: Panel, duplicate: Bools, corrected: Bools) -> Tally:
+    """`duplicate` and `corrected` are rows of `past`."""
+    now, before = ids.get_indexer(panel.ids)[panel.series], ids.get_indexer(past.ids)[past.series]
+
+    def count(rows: Ints) -> Ints:
+        return np.bincount(rows, minlength=len(ids))
+
+    skipped = np.bincount(now, panel.skipped, len(ids)).astype(np.int64)
+    gaps = count(now[panel.inserted]) + skipped
+    return Tally(ids, count(now[~panel.inserted]), count(before[duplicate]), count(before[corrected]), gaps)
+
+
+def _left_out(past: Panel, reasons: Any, which: Bools) -> dict[str, Any]:
+    """The columns of rows that are not applied, with the reason."""
+    return {
+        "unique_id": past.ids[past.series[which]].to_numpy(),
+        "ds": past.ds[which],
+        "y": past.y[which],
+        "reason": reasons[which],
+    }
+
+
+def _base(engine: Engine, known: Record, new_ids: pd.Index[Any], static_df: Any) -> Record:
+    """The records to advance: of known series, then of new ones, which have seen nothing."""
+    if len(new_ids) == 0:
+        return known
+    static = engine.schema.encode_static(read_static(static_df, new_ids, engine.static_columns), new_ids)
+    return concat([known, begin(engine.empty(static), known.correctable_steps)])
+
+
+def _flat(schema: Schema, names: pd.Index[Any], panel: Panel) -> Flat:
+    """Encoded rows of a panel, series numbered as in `names`."""
+    return Flat(names.get_indexer(panel.ids)[panel.series], schema.encode(panel), panel.skipped)
+
+
+def begin_with_values(panel: Panel, which: Any, name: str) -> Panel:
+    """Drop rows before the first value of the series in `which`; a series without any value is an error."""
+    seen = np.concatenate([[0], np.cumsum(panel.observed)])
+    empty = which & (seen[panel.starts + panel.lengths] == seen[panel.starts])
+    if empty.any():
+        raise ValueRangeError(
+            f"{int(empty.sum())} series of `{name}` have no value of y at all: {listing(list(panel.ids[empty]))}",
+            "Drop them, or give at least one value.",
+            columns=["y"],
+        )
+    series = panel.series
+    before = which[series] & (seen[1:] == seen[panel.starts][series])
+    return panel.select(~before) if before.any() else panel

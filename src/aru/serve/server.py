@@ -1,0 +1,85 @@
+"""Listen, serve, and stop when asked to."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import logging
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import uvicorn
+
+from aru.errors import ConfigError
+from aru.serve.app import create_app
+from aru.serve.limits import LogBudget
+from aru.serve.options import Options
+from aru.settings import AcceleratorName
+from aru.stream import Stream
+
+PATIENCE = 30  # seconds for requests in flight when the service stops
+QUEUE = 2048  # connections that wait to be accepted
+
+
+def serve(
+    model: Path,
+    state: Path,
+    options: Options,
+    accelerator: AcceleratorName = "auto",
+    started: Callable[[str], None] = lambda _: None,
+) -> None:
+    """Serve until the process is asked to stop. `started` gets the address when the model is loaded and warmed up.
+
+    Clients that come earlier wait: the address is taken first, so that a port in use is known at once.
+    """
+    listener = listen(options)
+    try:
+        app = create_app(Stream(model, state, accelerator=accelerator), options)
+        _bound_logs()
+        config = uvicorn.Config(
+            app,
+            access_log=False,
+            log_config=None,
+            lifespan="on",
+            server_header=False,
+            timeout_graceful_shutdown=PATIENCE,
+            backlog=QUEUE,
+        )
+        host = f"[{options.host}]" if ":" in options.host else options.host
+        gc.collect()
+        gc.freeze()  # what is loaded stays: to look through it again and again would hold up every request
+        started(f"http://{host}:{listener.getsockname()[1]}")
+        with contextlib.suppress(KeyboardInterrupt):  # uvicorn raises it again after it has stopped
+            uvicorn.Server(config).run([listener])
+    finally:
+        listener.close()
+
+
+def listen(options: Options) -> socket.socket:
+    """A socket on the address of the options."""
+    family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((options.host, options.port))
+        listener.listen(QUEUE)
+    except OSError as error:
+        listener.close()
+        raise ConfigError(
+            f"Nothing can listen on {options.host}, port {options.port}: {error.strerror or error}", "Choose another."
+        ) from error
+    return listener
+
+
+def _bound_logs() -> None:
+    """Errors and warnings to standard error, so many a minute."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(levelname)s %(message)s"))
+    handler.addFilter(LogBudget())
+    logging.captureWarnings(True)
+    for name in ("aru", "uvicorn", "py.warnings"):
+        logger = logging.getLogger(name)
+        logger.addHandler(handler)
+        logger.setLevel(logging.WARNING)
+        logger.propagate = False

@@ -1,0 +1,128 @@
+"""A history of any size to forecasts and states, or to a backtest: every shard is one task."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+from pyspark.sql import DataFrame
+
+from aru.errors import InputError, TooLittleDataError
+from aru.forecaster import Forecaster
+from aru.spark import dataframes, shipping
+from aru.spark.dataframes import KeyTypes
+from aru.spark.shard import FORECAST, STATE, Part, ShardOptions, faulty, forecast_shard
+from aru.store import MemoryStore
+from aru.stream import Stream
+
+
+class BatchResult(NamedTuple):
+    """What became of a history. All three are parts of `rows`: cache that, or write it, before using several."""
+
+    rows: DataFrame
+
+    @property
+    def forecasts(self) -> DataFrame:
+        """The next h steps of every series."""
+        return self.rows.where(self.rows["kind"] == FORECAST).drop("kind", "y", "reason", "record")
+
+    @property
+    def states(self) -> DataFrame:
+        """`unique_id` and `record`, for `forecast_stream` or `write_export`."""
+        return self.rows.where(self.rows["kind"] == STATE).select("unique_id", "record")
+
+    @property
+    def left_out(self) -> DataFrame:
+        """Rows that were not taken in and series that were not forecast, with the reason."""
+        found = self.rows.where(~self.rows["kind"].isin(FORECAST, STATE))
+        return found.select("kind", "unique_id", "ds", "cutoff", "y", "reason")
+
+
+def forecast_batch(
+    df: DataFrame,
+    model: Forecaster | str | Path,
+    shards: int = 256,
+    level: Sequence[float] | None = None,
+    *,
+    futr_df: DataFrame | None = None,
+    correctable_steps: int = 0,
+) -> BatchResult:
+    """Replay the history of every series from its beginning, and forecast what comes next.
+
+    A shard is one task, which holds the shard's rows in memory: choose `shards` so that they fit.
+    """
+    forecaster = shipping.load(model)
+    options = ShardOptions.of(level, correctable_steps, states=True)
+    output = dataframes.output_schema(KeyTypes.of(forecaster), dataframes.forecasts_of(forecaster, level), states=True)
+    rows = dataframes.by_shard(df, forecaster, shards, "df")
+    work = functools.partial(_replay, shipping.ship(df.sparkSession, forecaster), options)
+    if futr_df is None:
+        forecaster.runtime.read_futr(None)  # refuses a model that needs it
+        return BatchResult(rows.groupBy("shard").applyInPandas(_without_future(work, output.names), output))
+    futr = dataframes.by_shard(futr_df, forecaster, shards, "futr_df", future=True).where("fault is null")
+    pairs = rows.groupBy("shard").cogroup(futr.groupBy("shard"))
+    return BatchResult(pairs.applyInPandas(_with_future(work, output.names), output))
+
+
+def backtest_batch(
+    df: DataFrame,
+    model: Forecaster | str | Path,
+    shards: int = 256,
+    n_windows: int = 4,
+    step_size: int | None = None,
+    level: Sequence[float] | None = None,
+    adapt: bool = True,
+) -> DataFrame:
+    """`Forecaster.cross_validation` over all shards. Malformed rows are an error, as there."""
+    forecaster = shipping.load(model)
+    rows = dataframes.by_shard(df, forecaster, shards, "df")
+    output = dataframes.backtest_schema(KeyTypes.of(forecaster), dataframes.forecasts_of(forecaster, level))
+    name = shipping.ship(df.sparkSession, forecaster)
+    options = _BacktestOptions(n_windows, step_size, level, adapt)
+    return rows.groupBy("shard").applyInPandas(lambda part: _backtest(name, part, options, output.names), output)
+
+
+class _BacktestOptions(NamedTuple):
+    n_windows: int
+    step_size: int | None
+    level: Sequence[float] | None
+    adapt: bool
+
+
+def _backtest(name: str, rows: pd.DataFrame, options: _BacktestOptions, columns: Sequence[str]) -> pd.DataFrame:
+    if rows["fault"].notna().any():
+        raise InputError(f"`df` has rows that cannot be used: {rows['fault'].iloc[0]}", "Correct or drop them.")
+    static = rows.drop_duplicates("unique_id", keep="last")
+    try:
+        found: pd.DataFrame = shipping.received(name).cross_validation(rows, *options, static)
+    except TooLittleDataError:  # no series of this shard is long enough
+        return pd.DataFrame({column: [] for column in columns})
+    return found
+
+
+def _replay(name: str, options: ShardOptions, rows: pd.DataFrame, futr: pd.DataFrame | None) -> Iterator[Part]:
+    if len(rows) == 0:
+        return iter([])
+    if rows["fault"].notna().any():
+        return iter([faulty(rows, rows["fault"].to_numpy())])
+    stream = Stream(shipping.received(name), MemoryStore(), options.correctable_steps)
+    return forecast_shard(stream, rows, futr, options)
+
+
+Work = Callable[[pd.DataFrame, pd.DataFrame | None], Iterator[Part]]
+
+
+def _without_future(work: Work, columns: Sequence[str]) -> Callable[[pd.DataFrame], pd.DataFrame]:
+    return lambda rows: _collect(work(rows, None), columns)
+
+
+def _with_future(work: Work, columns: Sequence[str]) -> Callable[[pd.DataFrame, pd.DataFrame], pd.DataFrame]:
+    return lambda rows, futr: _collect(work(rows, futr), columns)
+
+
+def _collect(parts: Iterator[Part], columns: Sequence[str]) -> pd.DataFrame:
+    found: list[Any] = [dataframes.build(columns, kind, values) for kind, values in parts]
+    return pd.concat(found) if found else pd.DataFrame({name: [] for name in columns})

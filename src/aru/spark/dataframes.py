@@ -1,0 +1,201 @@
+"""Spark DataFrames in and out. Columns are checked and cast before any task runs; unusable rows are marked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from aru.checked import check_whole
+from aru.data.frames import forecast_names
+from aru.data.schema import Group
+from aru.errors import ColumnError, listing
+from aru.forecaster import Forecaster
+
+NOWHERE = -1  # the shard of rows that no series can take in
+NEXT = "next_"  # prefix of the columns that hold the future rows of a series as arrays
+
+
+class KeyTypes(NamedTuple):
+    """What is known of `unique_id` and `ds`."""
+
+    integer_ids: bool  # integers or strings
+    datetime: bool  # timestamps or integers
+
+    @classmethod
+    def of(cls, forecaster: Forecaster) -> KeyTypes:
+        """Those of a trained model."""
+        schema = forecaster.runtime.engine.schema
+        return cls(schema.integer_ids, schema.datetime)
+
+    @property
+    def ids(self) -> T.DataType:
+        """The type of `unique_id`."""
+        return T.LongType() if self.integer_ids else T.StringType()
+
+    @property
+    def times(self) -> T.DataType:
+        """The type of `ds` and `cutoff`."""
+        return T.TimestampNTZType() if self.datetime else T.LongType()
+
+
+# Columns in
+
+
+def by_shard(df: DataFrame, forecaster: Forecaster, shards: int, name: str, *, future: bool = False) -> DataFrame:
+    """The columns that the model reads, in the types that it reads, with `shard` and the `fault` of unusable rows."""
+    schema, types = forecaster.runtime.engine.schema, KeyTypes.of(forecaster)
+    groups = [schema.futr] if future else [schema.futr, schema.hist, schema.stat]
+    wanted = [*keys_of(df, types, name), *([] if future else [number(df, "y", name)])]
+    wanted += [column for group in groups for column in _covariates(df, group, name)]
+    return sharded(df.select(*wanted), types, shards)
+
+
+def sharded(rows: DataFrame, types: KeyTypes, shards: int) -> DataFrame:
+    """Rows whose columns were cast, with `shard` and the `fault` of unusable rows."""
+    check_whole("shards", shards, 1)
+    faults = _faults(rows, types, [c for c in rows.columns if rows.schema[c].dataType == T.DoubleType()])
+    shard = F.when(F.col("fault").isNotNull(), NOWHERE).otherwise(shard_of(F.col("unique_id"), shards))
+    rows = rows.withColumn("fault", F.coalesce(*faults)).withColumn("shard", shard.cast("int"))
+    # pandas cannot hold a time that lies too far away; its text is in the fault.
+    return rows.withColumn("ds", F.when(F.col("fault").isNull() | ~_far(types), F.col("ds")))
+
+
+def shard_of(unique_id: Column, shards: int) -> Column:
+    """CRC-32 of the id's text modulo `shards`: the same whatever Spark's partitions are, and outside Spark."""
+    return F.crc32(unique_id.cast("string").cast("binary")) % shards
+
+
+def keys_of(df: DataFrame, types: KeyTypes, name: str) -> list[Column]:
+    """`unique_id` and `ds`, cast to the known types."""
+    casts = {"unique_id": types.ids, "ds": types.times}
+    allowed: dict[str, tuple[type[T.DataType], ...]] = {
+        "unique_id": (T.IntegralType,) if types.integer_ids else (T.StringType,),
+        "ds": (T.TimestampNTZType, T.TimestampType, T.DateType) if types.datetime else (T.IntegralType,),
+    }
+    for column, fitting in allowed.items():
+        found = type_of(df, column, name)
+        if not isinstance(found, fitting):
+            raise ColumnError(
+                f"{column} of `{name}` has type {found.simpleString()}, but must be {casts[column].simpleString()}",
+                "Cast the column.",
+                columns=[column],
+            )
+    return [F.col(column).cast(kind).alias(column) for column, kind in casts.items()]
+
+
+def number(df: DataFrame, column: str, name: str) -> Column:
+    """A numeric column, as double."""
+    found = type_of(df, column, name)
+    if not isinstance(found, (T.NumericType, T.BooleanType)):
+        raise ColumnError(
+            f"Column {column!r} of `{name}` has type {found.simpleString()}, but must be numeric",
+            "Cast the column.",
+            columns=[column],
+        )
+    return F.col(f"`{column}`").cast("double").alias(column)
+
+
+def type_of(df: DataFrame, column: str, name: str) -> T.DataType:
+    """The type of a column; a missing column is an error."""
+    if column not in df.columns:
+        raise ColumnError(
+            f"`{name}` has no column {column!r}; it has {listing(df.columns, 20)}",
+            "Rename or add it.",
+            columns=[column],
+        )
+    return df.schema[column].dataType
+
+
+def with_future(rows: DataFrame, futr: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """Let every row carry all future rows of its series, as one array for each of `columns`."""
+    nested = futr.where("fault is null").groupBy("unique_id").agg(F.collect_list(F.struct(*columns)).alias("future"))
+    arrays = [F.col("future")[column].alias(NEXT + column) for column in columns]
+    return rows.join(nested.select("unique_id", *arrays), "unique_id", "left")
+
+
+def _covariates(df: DataFrame, group: Group, name: str) -> list[Column]:
+    numbers, categories = group
+    return [number(df, c.name, name) for c in numbers] + [_category(df, c.name, name) for c in categories]
+
+
+def _category(df: DataFrame, column: str, name: str) -> Column:
+    found, text = type_of(df, column, name), F.col(f"`{column}`").cast("string")
+    if isinstance(found, T.BooleanType):
+        text = F.initcap(text)  # True and False, as training wrote them
+    elif not isinstance(found, (T.StringType, T.IntegralType)):
+        raise ColumnError(
+            f"Column {column!r} of `{name}` has type {found.simpleString()}, but was categorical in training",
+            "Cast it to string.",
+            columns=[column],
+        )
+    return text.alias(column)
+
+
+def _faults(rows: DataFrame, types: KeyTypes, numbers: Sequence[str]) -> list[Column]:
+    """Why a row cannot be used, whatever its series has seen; the first reason counts."""
+    text = F.concat(F.lit("ds lies outside the years 1678 to 2261: "), F.col("ds").cast("string"))
+    return [
+        F.when(F.col("unique_id").isNull(), "unique_id is missing"),
+        F.when(F.col("ds").isNull(), "ds is missing"),
+        F.when(_far(types), text),
+        *(F.when(F.abs(F.col(f"`{c}`")) == float("inf"), f"{c} is infinite") for c in numbers),
+        F.lit(None).cast("string"),
+    ]
+
+
+def _far(types: KeyTypes) -> Column:
+    if not types.datetime:
+        return F.lit(False)
+    first, end = (F.lit(f"{year}-01-01").cast("timestamp_ntz") for year in (1678, 2262))
+    return (F.col("ds") < first) | (F.col("ds") >= end)
+
+
+# Columns out
+
+
+def output_schema(types: KeyTypes, forecasts: Sequence[str], states: bool) -> T.StructType:
+    """All columns of the result; rows of one kind leave those of the others null."""
+    fields = [("kind", T.StringType()), ("unique_id", types.ids), ("ds", types.times), ("cutoff", types.times)]
+    fields += [(name, T.DoubleType()) for name in (*forecasts, "y")] + [("reason", T.StringType())]
+    fields += [("record", T.BinaryType())] if states else []
+    return _struct(fields)
+
+
+def backtest_schema(types: KeyTypes, forecasts: Sequence[str]) -> T.StructType:
+    """The columns of `cross_validation`."""
+    fields = [("unique_id", types.ids), ("ds", types.times), ("cutoff", types.times)]
+    return _struct(fields + [(name, T.DoubleType()) for name in ("y", *forecasts)])
+
+
+def states_schema(types: KeyTypes) -> T.StructType:
+    """`unique_id` and `record`, as in an export."""
+    return _struct([("unique_id", types.ids), ("record", T.BinaryType())])
+
+
+def forecasts_of(forecaster: Forecaster, level: Sequence[float] | None) -> list[str]:
+    """The names of the columns with forecasts."""
+    return forecast_names(forecaster.settings.name, level)
+
+
+def build(columns: Sequence[str], kind: str, values: Mapping[str, Any]) -> pd.DataFrame:
+    """Rows of one kind with all columns of the result."""
+    given = {"kind": [kind] * len(values["unique_id"]), **values}
+    return pd.DataFrame({name: _plain(given.get(name), len(given["kind"])) for name in columns})
+
+
+def _struct(fields: Sequence[tuple[str, T.DataType]]) -> T.StructType:
+    return T.StructType([T.StructField(name, kind) for name, kind in fields])
+
+
+def _plain(values: Any, rows: int) -> pd.Series[Any]:
+    """Text and bytes as objects: PySpark does not know the strings of pandas 3, and NumPy strips zeros off bytes."""
+    if values is None:
+        return pd.Series(np.full(rows, None))
+    column = np.fromiter(values, object, rows) if isinstance(values, list) else np.asarray(values)
+    return pd.Series(column, dtype=object if column.dtype.kind in "OUS" else None)

@@ -1,0 +1,53 @@
+"""States as Spark DataFrames: read from a checkpoint, an export or a model, and written to an export."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pandas as pd
+from pyspark.sql import DataFrame, SparkSession
+
+from aru.forecaster import Forecaster
+from aru.runtime.records import begin
+from aru.spark import shipping
+from aru.spark.dataframes import KeyTypes, states_schema
+from aru.spark.state_store import ABOUT, SERIES
+from aru.store import About, exchange
+
+
+def read_checkpoint(spark: SparkSession, path: str | Path, model: Forecaster | str | Path) -> DataFrame:
+    """The states in the checkpoint of `forecast_stream`: `unique_id` and `record`."""
+    reader = spark.read.format("statestore").option("path", str(path))
+    described = reader.option("stateVarName", ABOUT).load().select("value.description").distinct().collect()
+    runtime = shipping.load(model).runtime
+    for (text,) in described:
+        theirs = About.from_json(text)
+        runtime.describe(theirs.correctable_steps).require(theirs, path)
+    return reader.option("stateVarName", SERIES).load().selectExpr("user_map_key.unique_id", "user_map_value.record")
+
+
+def read_export(spark: SparkSession, path: str | Path, model: Forecaster | str | Path) -> DataFrame:
+    """The states in a file that `Stream.export`, `aru state export` or `write_export` wrote."""
+    theirs = exchange.describe(path)
+    shipping.load(model).runtime.describe(theirs.correctable_steps).require(theirs, path)
+    return spark.read.parquet(str(path))
+
+
+def write_export(
+    states_df: DataFrame, model: Forecaster | str | Path, path: str | Path, correctable_steps: int = 0
+) -> int:
+    """Write states to a file that `Stream.import_` and `aru state import` read. Returns the number of series."""
+    rows = states_df.select("unique_id", "record").toLocalIterator()
+    batches = iter(lambda: list(itertools.islice(rows, exchange.ROWS)), [])
+    about = shipping.load(model).runtime.describe(correctable_steps)
+    return exchange.write_export(
+        path, about, (([row[0] for row in some], [bytes(row[1]) for row in some]) for some in batches)
+    )
+
+
+def states_of_model(spark: SparkSession, forecaster: Forecaster, correctable_steps: int) -> DataFrame:
+    """The states that a model brings along."""
+    records = forecaster.runtime.encode(begin(forecaster.table.states, correctable_steps))
+    table = pd.DataFrame({"unique_id": pd.Series(forecaster.ids, dtype=object), "record": records})
+    return spark.createDataFrame(table, states_schema(KeyTypes.of(forecaster)))

@@ -1,0 +1,100 @@
+"""The byte format of a record: the same in memory, in every store and in an export.
+
+    3 bytes   "ARU"
+    1 byte    format version
+    the fields of the record one after the other, little-endian, as the layout lists them
+
+All records of one kind have the same layout, so that many of them are one (record, bytes) array.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from aru.errors import StorageError, listing
+
+FORMAT = 1
+HEAD = np.frombuffer(b"ARU" + bytes([FORMAT]), np.uint8)
+_HEAD = "head"
+
+Bytes = npt.NDArray[np.uint8]
+Arrays = Mapping[str, npt.NDArray[Any]]
+
+
+class Field(NamedTuple):
+    """One array of a record."""
+
+    name: str
+    dtype: str  # as numpy writes it, little-endian
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes in a record."""
+        return int(np.dtype(self.dtype).itemsize * math.prod(self.shape))
+
+
+class Layout:
+    """Which fields a record has, in order."""
+
+    def __init__(self, fields: Sequence[Sequence[Any]]) -> None:
+        self.fields = [Field(name, dtype, tuple(shape)) for name, dtype, shape in fields]
+        parts = [(_HEAD, "u1", (len(HEAD),)), *((f.name, f.dtype, f.shape) for f in self.fields)]
+        self._dtype = np.dtype(parts)  # packed, as the fields are
+        self.size = self._dtype.itemsize
+
+    @classmethod
+    def of(cls, arrays: Arrays) -> Layout:
+        """The layout of records that hold such arrays, of any number of records."""
+        return cls([(name, array.dtype.newbyteorder("<").str, array.shape[1:]) for name, array in arrays.items()])
+
+    def to_json(self) -> list[list[Any]]:
+        """Name, type and shape of every field."""
+        return [[f.name, f.dtype, list(f.shape)] for f in self.fields]
+
+    def pack(self, arrays: Arrays) -> list[bytes]:
+        """One blob per record, from the (record, ...) arrays of all fields."""
+        out = np.empty(len(arrays[self.fields[0].name]), self._dtype)
+        out[_HEAD] = HEAD
+        for field in self.fields:
+            out[field.name] = arrays[field.name]
+        blobs: list[bytes] = out.view(f"V{self.size}").tolist()
+        return blobs
+
+    def unpack(self, blobs: Sequence[bytes], names: Sequence[Any] | pd.Index[Any]) -> dict[str, npt.NDArray[Any]]:
+        """The inverse of `pack`; `names` are those of the records, for errors."""
+        data = stack(blobs, self.size, names).view(self._dtype)[:, 0]
+        return {f.name: data[f.name].copy() for f in self.fields}
+
+    def end_of(self, names: Sequence[str]) -> int:
+        """How many bytes of a record one must read to have these fields."""
+        return max(self._dtype.fields[name][1] + f.size for f in self.fields for name in names if f.name == name)  # type: ignore[index]
+
+    def peek(self, heads: Sequence[bytes], name: str, names: Sequence[Any]) -> npt.NDArray[Any]:
+        """One field of records of which only the beginning was read."""
+        field = next(f for f in self.fields if f.name == name)
+        begin = self._dtype.fields[name][1]  # type: ignore[index]
+        data = stack(heads, len(heads[0]) if heads else self.size, names)
+        return data[:, begin : begin + field.size].copy().view(field.dtype).reshape(len(data), *field.shape)
+
+
+def stack(blobs: Sequence[bytes], size: int, names: Sequence[Any] | pd.Index[Any]) -> Bytes:
+    """(record, bytes) of blobs that all have this size and begin as records of this format do."""
+    if not all(map(size.__eq__, map(len, blobs))):
+        damaged = [i for i, blob in enumerate(blobs) if len(blob) != size]
+    else:
+        data = np.frombuffer(bytearray().join(blobs), np.uint8).reshape(len(blobs), size)
+        damaged = np.flatnonzero((data[:, : len(HEAD)] != HEAD).any(1)).tolist()
+    if damaged:
+        raise StorageError(
+            f"The stored states of {len(damaged)} series cannot be read by this version: "
+            f"{listing([names[i] for i in damaged])}",
+            "Restore them from an export, or rebuild them with aru state migrate.",
+        )
+    return data

@@ -1,0 +1,1 @@
+"""How models are trained: rows in parts, batches of series, one LightningModule, recorded CUDA steps."""

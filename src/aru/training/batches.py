@@ -1,0 +1,167 @@
+"""Which series a training step sees: shuffled, cropped at random, at a random phase, some of them as if new."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.utils.data import Dataset, IterableDataset
+
+from aru.data.rows import Rows, Static
+from aru.errors import ConfigError
+from aru.settings import Settings
+
+MAX_WINDOWS = 256  # of a series in a training step; longer series are cropped at random
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingData:
+    """Encoded rows of all series, and how many rows at the end of each are for validation."""
+
+    names: list[str]
+    rows: Rows
+    static: Static
+    starts: Tensor
+    lengths: Tensor
+    val_size: int
+
+    def to(self, device: torch.device) -> TrainingData:
+        """The same on another device."""
+        return dataclasses.replace(
+            self,
+            rows=Rows._make(v.to(device) for v in self.rows),
+            static=Static._make(v.to(device) for v in self.static),
+            starts=self.starts.to(device),
+            lengths=self.lengths.to(device),
+        )
+
+    @property
+    def part_lengths(self) -> list[Tensor]:
+        """All series are in one part."""
+        return [self.lengths]
+
+    def part(self, _: int) -> TrainingData:
+        """The only part."""
+        return self
+
+
+@runtime_checkable
+class Source(Protocol):
+    """Series in one part or several, of which few are in memory at a time."""
+
+    @property
+    def val_size(self) -> int:
+        """How many rows at the end of each series are for validation."""
+
+    @property
+    def part_lengths(self) -> Sequence[Tensor]:
+        """Rows of each series, by part."""
+
+    def part(self, index: int, /) -> TrainingData:
+        """The rows of a part."""
+
+
+class Batch(NamedTuple):
+    """Which series, at which of their rows they begin, from which row after that on, how many rows, which phase."""
+
+    series: Tensor
+    birth: Tensor
+    begin: Tensor
+    rows: int
+    phase: int
+    part: int = 0
+
+
+class Batches(IterableDataset[Batch]):
+    """Endless shuffled batches of series with random phase, and random crops of long series.
+
+    Parts come in random order, and a batch has series of one part. Of several processes each takes its share of it.
+    """
+
+    def __init__(self, source: Source, settings: Settings, seed: int) -> None:
+        self.lengths = [(lengths - source.val_size).cpu() for lengths in source.part_lengths]
+        self.usable = [(lengths > 1).nonzero().squeeze(-1) for lengths in self.lengths]
+        self.size = settings.batch_size
+        self.stride = settings.window_stride
+        self.horizon = settings.h
+        self.cold_starts = settings.training.cold_starts
+        self.longest = MAX_WINDOWS * self.stride
+        # Drawn from here on: every epoch asks for a new iterator and must not see the same batches again.
+        self.generator = torch.Generator().manual_seed(seed)
+
+    @property
+    def epoch(self) -> int:
+        """How many batches show every series about once."""
+        return max(sum(math.ceil(len(usable) / self.size) for usable in self.usable), 1)
+
+    def __iter__(self) -> Iterator[Batch]:
+        rank, processes = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+        while True:
+            several = len(self.usable) > 1
+            for part in torch.randperm(len(self.usable), generator=self.generator).tolist() if several else [0]:
+                for batch in self._pass(part):
+                    if len(batch.series) < processes:
+                        raise ConfigError(
+                            f"A batch has {len(batch.series)} series for {processes} processes",
+                            "Raise batch_size, or use fewer processes.",
+                        )
+                    mine = slice(rank, None, processes)
+                    yield batch._replace(
+                        series=batch.series[mine], birth=batch.birth[mine], begin=batch.begin[mine], part=part
+                    )
+
+    def _pass(self, part: int) -> Iterator[Batch]:
+        """Every series of a part once, but for what is left over at the end."""
+        usable = self.usable[part]
+        size = min(self.size, len(usable))
+        order = usable[torch.randperm(len(usable), generator=self.generator)]
+        for i in range(0, len(order) - size + 1, max(size, 1)):
+            if size:
+                yield self._batch(order[i : i + size], self.lengths[part])
+
+    def _batch(self, series: Tensor, all_lengths: Tensor) -> Batch:
+        generator = self.generator
+        lengths, birth = self._born(all_lengths[series])
+        n = min(int(lengths.max()), self.longest)
+        spare = (lengths - n).clamp(min=0)
+        # Series end with the block, unless they are longer than it: then the crop falls anywhere.
+        begin = torch.where(spare > 0, (torch.rand(len(series), generator=generator) * (spare + 1)).long(), lengths - n)
+        phase = int(torch.randint(self.stride, (), generator=generator))
+        return Batch(series, birth, begin, n, min(phase, max(0, n - 1)))
+
+    def _born(self, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """Let some series begin later than they did, so that states as young as those of new series are trained."""
+        chosen = torch.rand(len(lengths), generator=self.generator) < self.cold_starts
+        latest = (lengths - self.horizon).clamp(min=0)
+        birth = (torch.rand(len(lengths), generator=self.generator) * (latest + 1)).long()
+        birth = torch.where(chosen, birth.minimum(latest), 0)
+        return lengths - birth, birth
+
+
+class SeriesOfPart(NamedTuple):
+    """Some series of a part."""
+
+    part: int
+    series: Tensor
+
+
+class Everything(Dataset[SeriesOfPart]):
+    """Every series once, in order."""
+
+    def __init__(self, source: Source, size: int) -> None:
+        self._all = [
+            SeriesOfPart(part, series)
+            for part, lengths in enumerate(source.part_lengths)
+            for series in torch.arange(len(lengths)).split(size)
+        ]
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def __getitem__(self, index: int) -> SeriesOfPart:
+        return self._all[index]

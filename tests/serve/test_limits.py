@@ -1,0 +1,78 @@
+"""Who may come in, how much they may send, how much is logged."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from aru import Forecaster
+from aru.errors import ConfigError
+from aru.serve.limits import LogBudget
+from aru.serve.options import Options
+from tests.shops import both
+
+from .conftest import Serve, error_of
+
+
+def test_large_requests_are_refused(serve: Serve, trained: Forecaster) -> None:
+    running = serve(trained, max_rows=10, max_bytes=2000)
+    error_of(running.post(both(range(20, 26))), 413, "SizeError")
+    csv = both(range(20, 26))[["unique_id", "ds", "y"]].to_csv(index=False)
+    error_of(
+        running.client.post("/v1/observations", content=csv, headers={"content-type": "text/csv"}), 413, "SizeError"
+    )
+
+    def chunks() -> Any:
+        for _ in range(100):
+            yield b" " * 100
+
+    for content in (b" " * 2001, chunks()):
+        answer = running.client.post("/v1/observations", content=content, headers={"content-type": "application/json"})
+        error_of(answer, 413, "SizeError")
+    assert running.post(both([20])).status_code == 200
+
+
+def test_a_token_is_needed(serve: Serve, trained: Forecaster) -> None:
+    token = "a-long-and-secret-token"
+    running = serve(trained, token=token)
+    for header in ({}, {"authorization": "Bearer wrong"}, {"authorization": token}, {"authorization": "Bearer \xe9"}):
+        for method, path in (
+            ("GET", "/v1/series"),
+            ("GET", "/metrics"),
+            ("DELETE", "/v1/series/a"),
+            ("POST", "/v1/forecasts"),
+        ):
+            answer = running.client.request(method, path, headers={k: v.encode("latin-1") for k, v in header.items()})
+            error_of(answer, 401, "TokenError")
+            assert answer.headers["www-authenticate"] == "Bearer"
+    for path in ("/", "/docs", "/openapi.json", "/healthz", "/readyz", "/static/docs.js"):
+        assert running.client.get(path).status_code == 200
+    assert running.client.get("/v1/series", headers={"authorization": f"Bearer {token}"}).status_code == 200
+
+
+def test_other_hosts_need_a_token(serve: Serve, trained: Forecaster) -> None:
+    running = serve(trained)
+    for host in ("evil.example", "evil.example:80", "127.0.0.1.evil.example", "", "[::2]:80"):
+        assert running.client.get("/v1/series", headers={"host": host}).status_code == 400
+    for host in ("localhost", "localhost:99", "127.0.0.1:8000", "[::1]:8000"):
+        assert running.client.get("/v1/series", headers={"host": host}).status_code == 200
+    for host in ("0.0.0.0", "192.168.1.5", "example.com", "::"):
+        with pytest.raises(ConfigError, match=r"can be reached by other machines\. Give a token"):
+            Options(host=host)
+        Options(host=host, token="a-long-and-secret-token")
+    for wrong in ({"token": "short"}, {"max_rows": 0}, {"max_bytes": -1}, {"port": 70000}):
+        with pytest.raises(ConfigError):
+            Options(**wrong)
+
+
+def test_logs_are_bounded() -> None:
+    budget, minute = LogBudget(lines=3), [0.0]
+    record = logging.LogRecord("aru", logging.ERROR, "", 0, "trouble", None, None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("time.monotonic", lambda: minute[0])
+        assert [budget.filter(record) for _ in range(5)] == [True] * 3 + [False] * 2
+        minute[0] = 61.0
+        assert budget.filter(record)
+    assert record.getMessage() == "trouble (2 earlier lines were left out)"

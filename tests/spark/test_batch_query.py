@@ -1,0 +1,81 @@
+"""Batches on Spark: the forecasts, states and backtests of one process; states that move between the two."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from aru import Forecaster, Stream
+from aru.errors import AruWarning
+from tests.shops import STATIC, TRAINED, H, both, rows
+from tests.spark.conftest import IDS, MARKS
+from tests.spark.runs import assert_states, expected, read_stream, result, run, write_batches
+
+pytestmark = MARKS
+PLAIN = ["unique_id", "ds", "y"]
+
+
+def sort(frame: Any) -> pd.DataFrame:
+    found = frame.toPandas()
+    return found.sort_values([c for c in ("unique_id", "cutoff", "ds") if c in found], ignore_index=True)
+
+
+def test_history_to_forecasts_and_states_and_back(spark: Any, trained: Forecaster, saved: Path, tmp_path: Path) -> None:
+    from aru.spark import forecast_batch, forecast_stream, read_checkpoint, read_export, write_export
+
+    history = both(range(TRAINED + 4), IDS + "n")[PLAIN]
+    infinite = rows("a", [TRAINED + 9])[PLAIN].assign(y=float("inf"))
+    batch = forecast_batch(spark.createDataFrame(pd.concat([history, infinite])), saved, shards=3, level=[90])
+    batch = batch._replace(rows=batch.rows.cache())
+    stream = Stream(trained.without_series())
+    stream.update(history)
+    wanted = stream.predict(level=[90])
+    pd.testing.assert_frame_equal(sort(batch.forecasts)[wanted.columns], wanted, rtol=1e-5, check_dtype=False)
+    assert batch.left_out.toPandas()["reason"].tolist() == ["y is infinite"]
+    assert_states(stream, batch.states.toPandas())
+
+    # From Spark into a store, and from a store into a stream on Spark.
+    assert write_export(batch.states, saved, tmp_path / "states.parquet") == len(IDS) + 1
+    moved = Stream(trained.without_series(), tmp_path / "state.db")
+    moved.import_(tmp_path / "states.parquet")
+    next_day = both([TRAINED + 4], IDS)[PLAIN]
+    moved.update(next_day)
+    moved.export(tmp_path / "moved.parquet")
+    last_day = both([TRAINED + 5], IDS)[PLAIN]
+    write_batches(tmp_path / "input", [last_day])
+    states = read_export(spark, tmp_path / "moved.parquet", saved)
+    run(forecast_stream(read_stream(spark, tmp_path / "input"), saved, 4, states_df=states), tmp_path)
+    stream.update(next_day)
+    pd.testing.assert_frame_equal(
+        result(spark, tmp_path, "forecast")[[*PLAIN[:2], "aru"]],
+        expected(stream, [last_day], [])[[*PLAIN[:2], "aru"]],
+        rtol=1e-5,
+        check_dtype=False,
+    )
+    assert_states(stream, read_checkpoint(spark, tmp_path / "checkpoint", saved).toPandas())
+
+
+def test_future_rows_in_a_batch(spark: Any, rich: Forecaster) -> None:
+    from aru.spark import forecast_batch
+
+    history = both(range(TRAINED), "abn").merge(STATIC)
+    plan = both(range(TRAINED, TRAINED + H), "ab")[["unique_id", "ds", "promo"]]
+    batch = forecast_batch(spark.createDataFrame(history), rich, shards=2, futr_df=spark.createDataFrame(plan))
+    stream = Stream(rich.without_series())
+    stream.update(history, STATIC)
+    wanted = stream.predict(plan, ids=["a", "b"])
+    pd.testing.assert_frame_equal(sort(batch.forecasts)[wanted.columns], wanted, rtol=1e-5, check_dtype=False)
+    assert batch.left_out.toPandas()[["kind", "unique_id"]].to_numpy().tolist() == [["no_forecast", "n"]]
+
+
+def test_backtest(spark: Any, trained: Forecaster) -> None:
+    from aru.spark import backtest_batch
+
+    later = pd.concat([both(range(TRAINED, TRAINED + 20), IDS), rows("short", [TRAINED])])[PLAIN]
+    found = backtest_batch(spark.createDataFrame(later), trained, shards=3, n_windows=2, step_size=4, level=[80])
+    with pytest.warns(AruWarning, match="1 of 11 series are too short for 2 windows: short"):
+        wanted = trained.cross_validation(later, n_windows=2, step_size=4, level=[80])
+    pd.testing.assert_frame_equal(sort(found)[wanted.columns], wanted, rtol=1e-5, check_dtype=False)
