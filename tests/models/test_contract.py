@@ -719,9 +719,9 @@ def test_an_empty_state_is_the_global_forecast(robust: bool, stride: int) -> Non
     pd.testing.assert_frame_equal(exported, out, rtol=1e-5)
     (raw,) = heads
     scale = engine.schema.unit + 12.0
-    mu = raw[0, 0, :, 0].double() * scale
+    mu = raw[0, :, 0].double() * scale
     np.testing.assert_array_equal(out["aru"], mu.clamp(min=0).numpy())
-    sigma = (torch.nn.functional.softplus(raw[0, 0, :, 1]) + 1e-3).double() * scale
+    sigma = (torch.nn.functional.softplus(raw[0, :, 1]) + 1e-3).double() * scale
     from scipy.stats import t
 
     high = mu.numpy() + sigma.numpy() * t(df=4).ppf(0.9)

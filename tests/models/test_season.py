@@ -119,7 +119,7 @@ def test_leads_of_a_forecast_read_what_its_origin_knew(forecaster: Forecaster, a
     handle.remove()
     (read,) = given
     for lead in range(1, H + 1):
-        pairs = read[0, 0, lead - 1].reshape(2, 2).tolist()
+        pairs = read[0, lead - 1].reshape(2, 2).tolist()
         for (value, seen), wanted in zip(pairs, both(at, lead), strict=True):
             assert seen == wanted[1]
             assert value == pytest.approx(wanted[0] / float(scale))

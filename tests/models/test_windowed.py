@@ -16,7 +16,7 @@ from aru.data.rows import Rows, Static
 from aru.models.aru import ARU
 from aru.models.windowed import WindowedModel, window_contexts
 from aru.nn.tree import concat, put, take, tree_map
-from aru.nn.windows import Context, Grid, Values, gather_block, leads, running_sums
+from aru.nn.windows import NOW, Context, Grid, Values, gather_block, leads, running_sums
 from aru.runtime.state import move_on
 from tests.making import flat, make
 from tests.models.test_contract import BASE, NUMBERS, STATIC, rows, values
@@ -234,10 +234,26 @@ def test_updates_learn_what_training_learns(setting: Setting) -> None:
         targets = net.targets(block, grid, origins.scale, net.h)
         lesson = model.lesson(h, leads(x, grid, 0, net.h), targets, origins.scale.unsqueeze(-1))
         informed = origins.informed.unsqueeze(-1).expand_as(targets.observed)
-        single = lesson.x[..., :-1].float(), lesson.u.float(), targets.observed & informed, lesson.weight.float()
+        single = lesson.h, lesson.u, targets.observed & informed, lesson.weight
         wanted = model.cell.scan_windows(None, *(v[:, :, :S] for v in single)).state
     new = Rows(*(v[:, :length] for v in setting.rows))
     nothing = Learned(model.init_state(n), setting.empty)
     found = step(setting, nothing, new, -1 % S, torch.full((n,), length)).state.local.stats
     for name, one, other in zip(wanted._fields, found, wanted, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4 * float(other.abs().max()), msg=name)
+
+
+def test_a_forecast_reads_what_training_reads(setting: Setting) -> None:
+    """The network at the end of a context, and the same origin as one of training's windows."""
+    model, net = setting.model, setting.model.network
+    at = STEPS.clamp(max=T - net.h)
+    context = move_on(setting.empty, setting.rows, at)
+    ahead = Rows(*(torch.stack([v[i, k : k + net.h] for i, k in enumerate(at.tolist())]) for v in setting.rows)).ahead()
+    with torch.no_grad():
+        now = net.run_now(context, ahead)
+        window = net.run(model.block(context, ahead), NOW)
+    assert torch.equal(now.x, window.x)
+    assert torch.equal(now.origins.informed, window.origins.informed[:, 0])
+    torch.testing.assert_close(now.origins.scale, window.origins.scale[:, 0])
+    torch.testing.assert_close(now.origins.g, window.origins.g[:, 0])
+    torch.testing.assert_close(now.h, window.h[:, 0])

@@ -24,7 +24,7 @@ def systems(n: int, dim: int, seed: int = 0) -> tuple[Tensor, Tensor]:
 
 
 def rows(n: int, dim: int, steps: int, seed: int = 1) -> tuple[Tensor, ...]:
-    """A state of some history, theta, x, y, w and how many of the rows exist."""
+    """A state of some history, theta, h, y, w and how many of the rows exist."""
     generator = torch.Generator().manual_seed(seed)
 
     def draw(*shape: int) -> Tensor:
@@ -33,7 +33,7 @@ def rows(n: int, dim: int, steps: int, seed: int = 1) -> tuple[Tensor, ...]:
     sxx, sxy = systems(n, dim, seed)
     state = (sxx, sxy, draw(n, 3).abs(), draw(n, 3).abs())
     exist = torch.randint(0, steps + 3, (n,), generator=generator)
-    return (*state, draw(n, 3, dim), draw(n, steps, dim), draw(n, steps), draw(n, steps).abs(), exist)
+    return (*state, draw(n, 3, dim), draw(n, steps, dim - 1), draw(n, steps), draw(n, steps).abs(), exist)
 
 
 @pytest.mark.parametrize("dim", [1, 2, 7, 11, 16, 21, 33])
@@ -97,7 +97,7 @@ def test_a_kernel_is_compiled_where_nothing_can_be_kept(monkeypatch: pytest.Monk
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 def test_a_forked_process_has_threads_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels, "FLOATS_A_THREAD", 64)
+    monkeypatch.setattr(kernels, "FLOATS_A_PART", 64)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     sxx, sxy = systems(400, 5)
     # With this the parent's threads have begun.
@@ -133,39 +133,42 @@ def test_solve_takes_views_and_further_dimensions() -> None:
 
 @pytest.mark.parametrize("together", [False, True])
 @pytest.mark.parametrize("steps", [1, 5])
-def test_absorb_equals_torch(steps: int, together: bool) -> None:
-    *state, theta, x, y, w, exist = rows(40, 6, steps)
-    new = ridge.absorb(tuple(state), ALPHAS, theta, x, y, w, exist, together)
-    expected = ridge.absorb_torch(tuple(state), ALPHAS, theta, x, y, w, exist, together)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_absorb_equals_torch(steps: int, together: bool, dtype: torch.dtype) -> None:
+    """Rows of a network in single precision, and those of a cell in double; the sums are always double."""
+    *state, theta, h, y, w, exist = rows(40, 6, steps)
+    h, y, w = (v.to(dtype) for v in (h, y, w))
+    new = ridge.absorb(tuple(state), ALPHAS, theta, h, y, w, exist, together)
+    expected = ridge.absorb_torch(tuple(state), ALPHAS, theta, h, y, w, exist, together)
     for value, other in zip(new, expected, strict=True):
         torch.testing.assert_close(value, other, rtol=1e-12, atol=1e-12)
 
 
 def test_rows_in_one_call_or_in_several_give_the_same_bits() -> None:
-    *state, theta, x, y, w, _ = rows(20, 6, 5)
+    *state, theta, h, y, w, _ = rows(20, 6, 5)
     all_rows, one = torch.full((20,), 5), torch.ones(20, dtype=torch.int64)
-    whole = ridge.absorb(tuple(state), ALPHAS, theta, x, y, w, all_rows)
+    whole = ridge.absorb(tuple(state), ALPHAS, theta, h, y, w, all_rows)
     parts: Any = tuple(state)
     for t in range(5):
         at = slice(t, t + 1)
-        parts = ridge.absorb(parts, ALPHAS, theta, x[:, at], y[:, at], w[:, at], one)
+        parts = ridge.absorb(parts, ALPHAS, theta, h[:, at], y[:, at], w[:, at], one)
     assert all(torch.equal(a, b) for a, b in zip(whole, parts, strict=True))
 
 
 def test_absorb_leaves_gradients_to_torch() -> None:
-    *state, theta, x, y, w, exist = rows(4, 3, 2)
-    x.requires_grad_()
-    new = ridge.absorb(tuple(state), ALPHAS, theta, x, y, w, exist)
+    *state, theta, h, y, w, exist = rows(4, 3, 2)
+    h.requires_grad_()
+    new = ridge.absorb(tuple(state), ALPHAS, theta, h, y, w, exist)
     assert new[0].requires_grad
 
 
 def test_threads_share_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     sxx, sxy = systems(400, 5)
-    *state, theta, x, y, w, exist = rows(400, 5, 2)
-    alone = ridge.solve(sxx, sxy, RIDGE)[0], *ridge.absorb(tuple(state), ALPHAS, theta, x, y, w, exist)
-    monkeypatch.setattr(kernels, "FLOATS_A_THREAD", 64)
+    *state, theta, h, y, w, exist = rows(400, 5, 2)
+    alone = ridge.solve(sxx, sxy, RIDGE)[0], *ridge.absorb(tuple(state), ALPHAS, theta, h, y, w, exist)
+    monkeypatch.setattr(kernels, "FLOATS_A_PART", 64)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
-    shared = ridge.solve(sxx, sxy, RIDGE)[0], *ridge.absorb(tuple(state), ALPHAS, theta, x, y, w, exist)
+    shared = ridge.solve(sxx, sxy, RIDGE)[0], *ridge.absorb(tuple(state), ALPHAS, theta, h, y, w, exist)
     for one, other in zip(alone, shared, strict=True):
         assert torch.equal(one, other)
 

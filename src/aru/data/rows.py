@@ -6,6 +6,7 @@ reaches them by its name.
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 import torch
@@ -30,21 +31,25 @@ class Rows(NamedTuple):
     @classmethod
     def known_ahead(cls, ds: Tensor, futr: Tensor, futr_cat: Tensor, hist_numbers: int, hist_categories: int) -> Rows:
         """Rows as a forecast sees them beforehand: y and historic covariates are missing."""
-        hist = torch.zeros(*ds.shape, hist_numbers, 2, device=ds.device)
-        hist[..., 1] = 1.0
-        return cls(
-            ds=ds,
-            y=torch.zeros(ds.shape, dtype=torch.float64, device=ds.device),
-            observed=torch.zeros(ds.shape, dtype=torch.bool, device=ds.device),
-            futr=futr,
-            futr_cat=futr_cat,
-            hist=hist.flatten(-2),
-            hist_cat=torch.zeros(*ds.shape, hist_categories, dtype=torch.int32, device=ds.device),
-        )
+        y, observed, hist, hist_cat = _unknown(tuple(ds.shape), hist_numbers, hist_categories, ds.device)
+        return cls(ds, y, observed, futr, futr_cat, hist, hist_cat)
 
     def ahead(self) -> Rows:
         """The same rows as a forecast sees them beforehand."""
         return Rows.known_ahead(self.ds, self.futr, self.futr_cat, self.hist.shape[-1] // 2, self.hist_cat.shape[-1])
+
+
+@functools.lru_cache(maxsize=4)  # whoever forecasts does it again, for as many series
+def _unknown(shape: tuple[int, ...], numbers: int, categories: int, device: torch.device) -> tuple[Tensor, ...]:
+    """y, observed, hist and hist_cat of rows of which these are not known."""
+    hist = torch.zeros(*shape, numbers, 2, device=device)
+    hist[..., 1] = 1.0
+    return (
+        torch.zeros(shape, dtype=torch.float64, device=device),
+        torch.zeros(shape, dtype=torch.bool, device=device),
+        hist.flatten(-2),
+        torch.zeros(*shape, categories, dtype=torch.int32, device=device),
+    )
 
 
 class Static(NamedTuple):
@@ -61,3 +66,4 @@ class Ragged(NamedTuple):
     starts: Tensor
     lengths: Tensor
     skipped: Tensor  # (row,) int64: unobserved steps left out just before a row
+    each: int = 0  # rows that every series has, one series after the other and without gaps; 0: not known to be so

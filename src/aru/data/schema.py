@@ -94,6 +94,7 @@ class CategoryColumn:
 
 
 Group = tuple[tuple[NumberColumn, ...], tuple[CategoryColumn, ...]]
+NameRows = Callable[[Ints], Offending]  # rows as a person would name them
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,16 +126,10 @@ class Schema:
         """How many past values a forecast can see: the context, and the longest lag of each of its rows."""
         return self.input_size + max(self.lags, default=0)
 
-    def encode(self, panel: Panel, ahead: bool = False) -> Rows:
-        """Encode the rows of a panel. With `ahead` they are rows of the future: historic covariates are missing."""
-        n = len(panel.ds)
-        futr, futr_cat = _encode_group(self.futr, panel.columns, n, panel.name_rows)
-        calendar = [c.encode_calendar(panel.ds) for c in self.calendar]
-        if calendar:
-            futr_cat = torch.cat([futr_cat, torch.from_numpy(np.stack(calendar, -1).astype(np.int32))], -1)
-        if ahead:
-            return Rows.known_ahead(torch.from_numpy(panel.ds), futr, futr_cat, len(self.hist[0]), len(self.hist[1]))
-        hist, hist_cat = _encode_group(self.hist, panel.columns, n, panel.name_rows)
+    def encode(self, panel: Panel) -> Rows:
+        """Encode the rows of a panel."""
+        futr, futr_cat = self._encode_known(panel.ds, panel.columns, panel.name_rows)
+        hist, hist_cat = _encode_group(self.hist, panel.columns, len(panel.ds), panel.name_rows)
         observed = panel.observed
         return Rows(
             ds=torch.from_numpy(panel.ds),
@@ -145,6 +140,21 @@ class Schema:
             hist=hist,
             hist_cat=hist_cat,
         )
+
+    def encode_ahead(self, ds: Times, columns: Mapping[str, Column], name_rows: NameRows) -> Rows:
+        """Encode (series, h) rows of the future, whose known covariates are given one series after the other."""
+        futr, futr_cat = self._encode_known(ds.ravel(), columns, name_rows)
+        futr, futr_cat = (v.reshape(*ds.shape, v.shape[-1]) for v in (futr, futr_cat))
+        return Rows.known_ahead(torch.from_numpy(ds), futr, futr_cat, len(self.hist[0]), len(self.hist[1]))
+
+    def _encode_known(self, ds: Times, columns: Mapping[str, Column], name_rows: NameRows) -> tuple[Tensor, Tensor]:
+        """Covariates that are known of the future, and the calendar."""
+        futr, futr_cat = _encode_group(self.futr, columns, len(ds), name_rows)
+        if not self.calendar:
+            return futr, futr_cat
+        calendar = np.stack([c.encode_calendar(ds) for c in self.calendar], -1)
+        codes = torch.from_numpy(calendar.astype(np.int32))
+        return futr, torch.cat([futr_cat, codes], -1) if futr_cat.shape[-1] else codes
 
     def encode_static(self, columns: Mapping[str, Column], ids: pd.Index[Any]) -> Static:
         """Encode static covariates, and the series' own identity where it is an input."""
@@ -215,9 +225,7 @@ def whole_number(value: str) -> str:
     return match[1] if match else ""
 
 
-def _encode_group(
-    group: Group, columns: Mapping[str, Column], n: int, name_rows: Callable[[Ints], Offending]
-) -> tuple[Tensor, Tensor]:
+def _encode_group(group: Group, columns: Mapping[str, Column], n: int, name_rows: NameRows) -> tuple[Tensor, Tensor]:
     numbers, categories = group
     values = np.zeros((n, 2 * len(numbers)), np.float32)
     for i, number in enumerate(numbers):
@@ -237,7 +245,7 @@ def _encode_group(
     return torch.from_numpy(values), torch.from_numpy(codes)
 
 
-def _read_numbers(number: NumberColumn, column: Categories, name_rows: Callable[[Ints], Offending]) -> Floats:
+def _read_numbers(number: NumberColumn, column: Categories, name_rows: NameRows) -> Floats:
     """Bools where training had 0 and 1, and a column without any value; other text is refused."""
     words = [TRUTHS.get(value.strip().casefold(), "") for value in column.values]
     if number.low in (0, 1) and number.high in (0, 1) and all(words):
@@ -257,7 +265,7 @@ def _read_numbers(number: NumberColumn, column: Categories, name_rows: Callable[
     )
 
 
-def _refuse_numbers(name: str, column: Floats, name_rows: Callable[[Ints], Offending]) -> None:
+def _refuse_numbers(name: str, column: Floats, name_rows: NameRows) -> None:
     rows = np.flatnonzero(~np.isnan(column))
     cells = _cells(rows, lambda row: f"{column[row]:g}", name_rows)
     raise ColumnError(
@@ -268,13 +276,13 @@ def _refuse_numbers(name: str, column: Floats, name_rows: Callable[[Ints], Offen
     )
 
 
-def _cells(rows: Ints, value: Callable[[int], str], name_rows: Callable[[Ints], Offending]) -> str:
+def _cells(rows: Ints, value: Callable[[int], str], name_rows: NameRows) -> str:
     """The first few of these rows, each after its value."""
     head = ", ".join(f"{value(row)} at {name_rows(rows[i : i + 1])}" for i, row in enumerate(rows[:SHOWN]))
     return head + (f" and {len(rows) - SHOWN} more" if len(rows) > SHOWN else "")
 
 
-def _read_truths(name: str, column: Column, name_rows: Callable[[Ints], Offending]) -> Categories:
+def _read_truths(name: str, column: Column, name_rows: NameRows) -> Categories:
     """Bools as "true" and "false", whether they came as such, as text or as numbers."""
     if not isinstance(column, Categories):
         codes, numbers = pd.factorize(column)

@@ -20,7 +20,7 @@ from aru.models.interface import Emitted, Losses, Output, sum_losses
 from aru.models.joint import Joint, Local
 from aru.models.network import Targets
 from aru.models.windowed import Origin, WindowedModel, WindowState
-from aru.nn.cell import ARUCell, ARUState, local_variance, solve_ridge, with_one
+from aru.nn.cell import ARUCell, ARUState, local_variance, solve_ridge
 from aru.nn.distributions import student_weight
 from aru.nn.ridge import absorb
 from aru.nn.windows import Block, Context, Grid, leads
@@ -46,7 +46,7 @@ class LocalFit(NamedTuple):
 class Lesson(NamedTuple):
     """What the cell learns from rows: its features, what they shall explain, and the weight of each row."""
 
-    x: Float[Tensor, "*batch row dim"]  # in double precision, the constant included
+    h: Float[Tensor, "*batch row dim"]
     u: Float[Tensor, "*batch row"]
     weight: Float[Tensor, "*batch row"]  # 0 where there was no value
 
@@ -105,11 +105,10 @@ class ARU(WindowedModel):
         """The forecast of a local fit and the context up to now."""
         x, origins, h = self.network.run_now(context, future)
         theta = torch.where(fit.theta.isnan(), 0.0, fit.theta)  # the prediction of an empty state
-        features = self.features(h, x.unsqueeze(1))[:, 0].double()
-        m = (features @ theta[..., :-1].transpose(1, 2) + theta[..., -1].unsqueeze(1)).float().unsqueeze(1)
-        a = local_variance(fit.ss, fit.sn).float().unsqueeze(1)
-        mu, sigma = self.joint(h, Local(m, a, fit.sn.unsqueeze(1)), self.joint.prior(h))
-        return Emitted(mu[:, 0].double(), sigma[:, 0].double(), origins.scale[:, 0])
+        m = (self.features(h, x).double() @ theta[..., :-1].transpose(1, 2) + theta[..., -1].unsqueeze(1)).float()
+        local = Local(m, local_variance(fit.ss, fit.sn).float(), fit.sn)
+        mu, sigma = self.joint(h, local, self.joint.prior(h))
+        return Emitted(mu.double(), sigma.double(), origins.scale)
 
     def samples(self, context: Context, future: Rows) -> dict[str, tuple[Any, ...]]:
         """Those of a windowed model, and of a forecast from empty statistics."""
@@ -156,17 +155,16 @@ class ARU(WindowedModel):
 
     def learn(self, local: Fitted, lesson: Lesson, steps: Int[Tensor, " batch"]) -> Fitted:
         """Add rows of a window whose origin had theta."""
-        rows = (lesson.x, lesson.u, lesson.weight, steps)
-        return local._replace(stats=ARUState(*absorb(local.stats, self.cell.alphas, local.theta, *rows)))
+        stats = absorb(local.stats, self.cell.alphas, local.theta, *lesson, steps)
+        return local._replace(stats=ARUState(*stats))
 
     def lesson(
         self, h: Float[Tensor, "row 1 dim"], x: Tensor, targets: Targets, scale: Float[Tensor, "row 1"]
     ) -> Lesson:
         """Features, what the global forecast leaves to explain, and robust weights."""
         u, w = self._cell_rows(targets, self.joint.prior(h), scale)
-        weight = torch.where(targets.observed, torch.ones_like(u) if w is None else w, 0.0).double()
-        features = self.features(h, x).double()
-        return Lesson(with_one(features), torch.where(targets.observed, u, 0.0).double(), weight)
+        weight = torch.where(targets.observed, torch.ones_like(u) if w is None else w, 0.0)
+        return Lesson(self.features(h, x), torch.where(targets.observed, u, 0.0), weight)
 
     def _cell_rows(self, targets: Targets, prior: Tensor | None, scale: Tensor) -> tuple[Tensor, Tensor | None]:
         """What the cell fits, and the weight of each observation."""

@@ -81,7 +81,7 @@ class FineTuned(WindowedModel):
     def read(self, context: Context, future: Rows) -> Read:
         """h of the leads after the context."""
         _, origins, h = self.network.run_now(context, future)
-        return Read(h[:, 0], origins.scale[:, 0])
+        return Read(h, origins.scale)
 
     def samples(self, context: Context, future: Rows) -> dict[str, tuple[Any, ...]]:
         """Those of a windowed model, and of a forecast."""

@@ -35,7 +35,7 @@ class Unfitted(HeadOnly):
         self.joint = Joint(settings, self.family)
 
     @abc.abstractmethod
-    def parameters_at(self, g: Float[Tensor, "batch window units"]) -> Float[Tensor, "batch window J outputs"]:
+    def parameters_at(self, g: Float[Tensor, "batch *window units"]) -> Float[Tensor, "batch *window J outputs"]:
         """theta and one number for the spread, at each origin."""
 
     def losses(self, block: Block, grid: Grid, scored: slice = slice(None)) -> Losses:
@@ -66,9 +66,9 @@ class Generated(Unfitted):
         J, outputs = self.shape
         self.generator = nn.Linear(self.network.encoder.units, J * outputs)
 
-    def parameters_at(self, g: Float[Tensor, "batch window units"]) -> Float[Tensor, "batch window J outputs"]:
+    def parameters_at(self, g: Float[Tensor, "batch *window units"]) -> Float[Tensor, "batch *window J outputs"]:
         """W g, cut into J thetas."""
-        theta: Tensor = self.generator(g).reshape(*g.shape[:2], *self.shape)
+        theta: Tensor = self.generator(g).reshape(-1, *(int(n) for n in g.shape[1:-1]), *self.shape)
         return theta
 
 
@@ -80,6 +80,6 @@ class Control(Unfitted):
         J, outputs = self.shape
         self.theta = nn.Parameter(torch.empty(J, outputs).uniform_(-1, 1) / outputs**0.5)
 
-    def parameters_at(self, g: Float[Tensor, "batch window units"]) -> Float[Tensor, "batch window J outputs"]:
+    def parameters_at(self, g: Float[Tensor, "batch *window units"]) -> Float[Tensor, "batch *window J outputs"]:
         """The same everywhere."""
-        return self.theta.expand(*g.shape[:2], -1, -1)
+        return self.theta.expand(*g.shape[:-1], -1, -1)

@@ -198,7 +198,7 @@ class HeadOnly(Stateless):
         """The global forecast."""
         features = self.network.run_now(context, future)
         mu, sigma = self.head_params(features)
-        return Emitted(mu[:, 0].double(), sigma[:, 0].double(), features.origins.scale[:, 0])
+        return Emitted(mu.double(), sigma.double(), features.origins.scale)
 
 
 def sum_losses(loss: Tensor, observed: Tensor, scored: slice, failed: Tensor | None = None) -> Losses:

@@ -10,6 +10,7 @@ A global head on h is needed by `residual`, and by the robust weights of the sta
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -27,9 +28,9 @@ GLOBAL_SHARE = 0.3  # how far the loss of the global head shapes the network; wi
 class Local(NamedTuple):
     """Local predictions of the rows after each origin."""
 
-    m: Float[Tensor, "batch window lead J"]
-    a: Float[Tensor, "batch window J"]
-    sn: Float[Tensor, "batch window J"]  # how many observations stand behind them
+    m: Float[Tensor, "batch *window lead J"]
+    a: Float[Tensor, "batch *window J"]
+    sn: Float[Tensor, "batch *window J"]  # how many observations stand behind them
 
 
 class Joint(nn.Module):
@@ -76,19 +77,19 @@ class Joint(nn.Module):
             return None
         return self.global_params(self.global_head(h.detach() + self.global_share * (h - h.detach())))
 
-    def forward(self, h: Float[Tensor, "batch window lead dim"], local: Local, prior: Tensor | None) -> Params:
+    def forward(self, h: Float[Tensor, "batch *window lead dim"], local: Local, prior: Tensor | None) -> Params:
         """Parameters of the forecast of every lead; `prior` as given by the method of that name."""
         m, sn = local.m, local.sn.to(h.dtype)
         # Local standard deviation with one pseudo-observation: defined for an empty state, tame for a young one.
         spread = ((local.a * sn + SPREAD_PRIOR) / (sn + 1)).sqrt().clamp(0.01, 10.0)
         if not self.use_variance:
             spread = torch.zeros_like(spread)
-        spread = spread.unsqueeze(2)  # the same for every lead
+        spread = spread.unsqueeze(-2)  # the same for every lead
         if self.integration == "direct":
             raw = self.out_sigma(spread.log() if self.use_variance else spread)[..., 0]
             return self.family.params(m @ self.mix, raw.expand(m.shape[:-1]))
-        mu = self.out_mu(_run(self.ff_mu, h, m))
-        raw = self.out_sigma(_run(self.ff_sigma, h, spread))[..., 0]
+        mu = _run([*self.ff_mu, self.out_mu], h, m)
+        raw = _run([*self.ff_sigma, self.out_sigma], h, spread)[..., 0]
         if self.integration == "residual":
             assert prior is not None
             prior_mu, prior_raw = prior.unbind(-1)
@@ -102,15 +103,16 @@ def _two_layers(inputs: int, width: int) -> nn.Sequential:
     return nn.Sequential(Linear(inputs, width), nn.ReLU(), Linear(width, width), nn.ReLU())
 
 
-def _run(layers: nn.Sequential, h: Tensor, local: Tensor) -> Tensor:
+def _run(layers: Sequence[nn.Module], h: Tensor, local: Tensor) -> Tensor:
     """layers([h, local]) without concatenating, so that what is the same for every lead is computed once."""
     first, *rest = layers
     assert isinstance(first, Linear)
     of_h, of_local = first.weight.split([int(h.shape[-1]), int(local.shape[-1])], 1)
     x = affine(h, of_h, first.bias) + affine(local, of_local)
+    rows = x.reshape(-1, first.out_features)  # as a matrix, which is an exported network's fastest form
     for layer in rest:
-        x = layer(x)
-    return x
+        rows = layer(rows)
+    return rows.reshape(-1, *(int(n) for n in x.shape[1:-1]), int(rows.shape[-1]))
 
 
 def _zero(layer: Linear) -> None:

@@ -23,7 +23,6 @@ from aru.nn.distributions import transform
 from aru.nn.encoders import Embeddings, Encoder
 from aru.nn.linear import Linear, affine, beside
 from aru.nn.windows import (
-    NOW,
     Block,
     Context,
     Grid,
@@ -33,6 +32,7 @@ from aru.nn.windows import (
     contexts,
     join_block,
     leads,
+    scale_now,
     scales,
 )
 from aru.settings import Settings
@@ -41,17 +41,20 @@ from aru.settings import Settings
 class Origins(NamedTuple):
     """What the network knows at each origin: the encoder's summary, the scale, and whether that is enough to go by."""
 
-    g: Float[Tensor, "batch window units"]
-    scale: Float[Tensor, "batch window"]
-    informed: Bool[Tensor, "batch window"]  # by as many values as a window has rows, or the context
+    g: Float[Tensor, "batch *window units"]
+    scale: Float[Tensor, " batch *window"]
+    informed: Bool[Tensor, " batch *window"]  # by as many values as a window has rows, or the context
 
 
 class Features(NamedTuple):
-    """Inputs of the rows after origin 0, what each origin knew, and h of the leads after it."""
+    """Inputs of the rows after origin 0, what each origin knew, and h of the leads after it.
+
+    The one origin of a forecast has no dimension for windows.
+    """
 
     x: Float[Tensor, "batch ahead x"]
     origins: Origins
-    h: Float[Tensor, "batch window lead dim"]
+    h: Float[Tensor, "batch *window lead dim"]
 
 
 class Targets(NamedTuple):
@@ -106,14 +109,22 @@ class Inputs(nn.Module):
     ) -> Float[Tensor, "batch window row features"]:
         """The rows up to each origin: value and mask, x, historic covariates, lags."""
         E, rows = self.input_size, block.rows
-        past = self._scaled(contexts(rows.y, grid, E), contexts(rows.observed, grid, E), scale.unsqueeze(-1))
-        parts = [past]
-        known = beside(x, rows.hist, self.hist_embeddings(rows.hist_cat))
-        if known.shape[-1]:
-            parts.append(contexts(known, grid, E))
-        if self.lags:
-            parts.append(self._lag(contexts(block.lag.y, grid, E), contexts(block.lag.observed, grid, E), scale))
-        return beside(*parts)
+        known = contexts(beside(x, rows.hist, self.hist_embeddings(rows.hist_cat)), grid, E)
+        values, lag = (
+            Values(*(contexts(v, grid, E) for v in pair)) for pair in (Values(rows.y, rows.observed), block.lag)
+        )
+        return self._context(values, known, lag, scale)
+
+    def context_now(self, block: Block, scale: Float[Tensor, " batch"]) -> Float[Tensor, "batch row features"]:
+        """The same of the one context that is all of the block."""
+        rows = block.rows
+        known = beside(self.inputs(rows, block.static), rows.hist, self.hist_embeddings(rows.hist_cat))
+        return self._context(Values(rows.y, rows.observed), known, block.lag, scale)
+
+    def _context(self, values: Values, known: Tensor, lag: Values, scale: Tensor) -> Tensor:
+        """(..., row, features), from (..., row) values, what else is known of the rows, and the (...) scale."""
+        parts = [self._scaled(*values, scale.unsqueeze(-1)), known]
+        return beside(*parts, self._lag(*lag, scale)) if self.lags else beside(*parts)
 
     def future_lags(self, block: Block, grid: Grid, scale: Tensor, n: int) -> Float[Tensor, "batch window lead lags"]:
         """Scaled lags, and whether they were observed, of the `n` rows after each origin."""
@@ -144,7 +155,7 @@ class Inputs(nn.Module):
         return torch.where(seen, ratio, 0.0), seen
 
     def _lag(self, lag: Tensor, observed: Tensor, scale: Tensor) -> Tensor:
-        return self._scaled(lag, observed, scale[:, :, None, None]).flatten(-2)
+        return self._scaled(lag, observed, scale[..., None, None]).flatten(-2)
 
 
 class Network(Inputs):
@@ -180,14 +191,14 @@ class Network(Inputs):
             back, (y, observed) = self.back(lead), all_values(context)
             at = (int(y.shape[1]) - 1 + back).flatten()
             values = Values(*(v[:, at].reshape(-1, *back.shape) for v in (y, observed)))
-            parts.append(self.lag_features(values, origins.scale).unsqueeze(1))
-        h = self.decoder(origins.g.unsqueeze(2), self.decoder.project(x).unsqueeze(1), parts)
-        return Features(x, origins, h)
+            parts.append(self.lag_features(values, origins.scale.unsqueeze(1)))
+        return Features(x, origins, self.decoder(origins.g.unsqueeze(1), self.decoder.project(x), parts))
 
     def origin_now(self, context: Context) -> Origins:
         """Encode the end of the context."""
         block = join_block(context, None, self.input_size, self.lags)
-        return self.origins(block, self.inputs(block.rows, block.static), NOW)
+        scale, informed = scale_now(block, self.scaling)
+        return Origins(self.encoder(self.context_now(block, scale)), scale, informed)
 
     def row_features(
         self,
@@ -268,5 +279,8 @@ class Decoder(nn.Module):
             projected = projected + affine(torch.cat([*lags], -1) if len(lags) > 1 else lags[0], self.from_lag.T)
         in1, in2 = projected.split(self.widths, -1)
         a1 = torch.relu(in1 + self.from_g(g))
-        a2 = torch.relu(in2 + self.layer2(self.dropout(a1)))
-        return torch.relu(self.layer3(self.dropout(a2)))
+        inner = [
+            int(n) for n in a1.shape[1:-1]
+        ]  # as matrices from here on, which is an exported network's fastest form
+        a2 = torch.relu(in2.reshape(-1, self.widths[1]) + self.layer2(self.dropout(a1.reshape(-1, self.widths[0]))))
+        return torch.relu(self.layer3(self.dropout(a2))).reshape(-1, *inner, self.layer3.out_features)

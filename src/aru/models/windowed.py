@@ -70,7 +70,7 @@ class WindowedModel(Model):
     def encode(self, context: Context) -> Origin:
         """The network at a grid origin, where the context ends."""
         origins = self.network.origin_now(context)
-        return Origin(origins.g[:, 0], torch.where(origins.informed, origins.scale, 0.0)[:, 0])
+        return Origin(origins.g, torch.where(origins.informed, origins.scale, 0.0))
 
     def decode(self, row: Rows, lag: Values | tuple[()], static: Static, origin: Origin) -> Any:
         """What there is to learn from single (row, 1) rows, of any series, each with its own origin and past values."""
@@ -88,7 +88,7 @@ class WindowedModel(Model):
         origin = Origin(torch.ones(n, self.network.encoder.units, device=device), torch.ones_like(context.total))
         row = Rows(*(v[:, :1] for v in future))
         since = torch.zeros(n, 1, dtype=torch.int64, device=device)
-        lag = self._lags(context, row, since, since[:, 0], 1)
+        lag = self._lags(context, row, since, since[:, 0], 1) if self.network.reads_back else ()
         return {"encode": (context,), "decode": (row, lag, context.static, origin)}
 
     def update(
@@ -109,7 +109,7 @@ class WindowedModel(Model):
         left = self.network.stride - position.cpu().numpy()
         first = np.minimum(left, taken)
         n = int(first.max())
-        lag = self._lags(context, rows, -position[:, None], position, n)
+        lag = self._lags(context, rows, -position[:, None], position, n) if self.network.reads_back else ()
         some = rows if n == rows.y.shape[1] else Rows(*(v[:, :n] for v in rows))
         lesson = self._lessons(some, lag, context.static, Origin(state.g, state.scale))
         local = self.learn(state.local, lesson, torch.from_numpy(first).to(device))
@@ -130,9 +130,11 @@ class WindowedModel(Model):
         last = (steps - left) // S  # the window that stays open
         windows = int(last.max()) + 1
         begin = left[:, None] + S * torch.arange(windows, device=left.device)  # rows before each origin
-        contexts, ahead = window_contexts(context, rows, begin, S)
+        n_rows = S if windows > 1 else max(1, int((steps - left).max()))
+        contexts, ahead = window_contexts(context, rows, begin, n_rows)
         origins: Origin = self.call("encode", contexts)
-        lag = self._lags(context, rows, begin, torch.zeros_like(begin).flatten(), S)
+        none = torch.zeros_like(begin).flatten()
+        lag = self._lags(context, rows, begin, none, n_rows) if self.network.reads_back else ()
         lessons = self._lessons(ahead, lag, contexts.static, origins)
         lessons = tree_map(lambda v: v.unflatten(0, (n, windows)), lessons)
         for window in range(windows):
@@ -145,13 +147,11 @@ class WindowedModel(Model):
         g, scale = (v.unflatten(0, (n, windows))[place, last] for v in origins)
         return WindowState(local, g, scale)
 
-    def _lags(self, context: Context, rows: Rows, since: Tensor, passed: Tensor, n: int) -> Values | tuple[()]:
+    def _lags(self, context: Context, rows: Rows, since: Tensor, passed: Tensor, n: int) -> Values:
         """The past values that `n` rows after each origin read: (series * window, row, value).
 
         The (series, window) origins lie `since` rows after the context, and `passed` rows before the first of the rows.
         """
-        if not self.network.reads_back:
-            return ()
         values, end = all_values(context, rows), rows.y.shape[1]
         back = self.network.back(passed[:, None] + torch.arange(1, n + 1, device=since.device))
         last = values.y.shape[1] - 1

@@ -185,7 +185,7 @@ class ARUCell(nn.Module):
         theta, failed = self.solve(state)
         raise_failed(failed)
         leads = h if h.ndim == 3 else h.unsqueeze(1)
-        mean = with_one(leads) @ theta.mT
+        mean = systems.with_one(leads) @ theta.mT
         variance = self.variance(state).unsqueeze(1).expand_as(mean)
         shape = (*h.shape[:-1], mean.shape[-1])
         return mean.reshape(shape).to(h.dtype), variance.reshape(shape).to(h.dtype)
@@ -234,10 +234,10 @@ class ARUCell(nn.Module):
         Only the first `steps` rows of a series exist (all, if not given); rows after them leave the state as it is.
         Rows that belong `together` are of one time step: the statistics age once, however many there are.
         """
-        x, (y, w) = with_one(h), _observed(y, mask, weight)
+        y, w = _observed(y, mask, weight)
         if steps is None:
             steps = torch.full((h.shape[0],), h.shape[1], device=h.device)
-        return ARUState(*systems.absorb(state, self.alphas, theta, x, y, w, steps, together))
+        return ARUState(*systems.absorb(state, self.alphas, theta, h.double(), y, w, steps, together))
 
     def age(self, state: ARUState, steps: Int[Tensor, " batch"]) -> ARUState:
         """Let `steps` unobserved steps of each series pass at once."""
@@ -287,7 +287,7 @@ class ARUCell(nn.Module):
         steps: Tensor | None,
     ) -> Windows:
         (B, W, S), J = y.shape, len(self.raw_alpha)
-        x_all = with_one(h)
+        x_all = systems.with_one(h)
         x = _first(x_all, S)
         y, w = _observed(y, mask, weight)
         if steps is None:
@@ -336,11 +336,6 @@ class ARUCell(nn.Module):
             failed=failed.any(-1).any(-1),
             state=ARUState(*(v.clone(memory_format=torch.contiguous_format) for v in last)),
         )
-
-
-def with_one(h: Tensor) -> Tensor:
-    """x = [h, 1] in float64."""
-    return nn.functional.pad(h.double(), (0, 1), value=1.0)
 
 
 def _first(x: Tensor, n: int) -> Tensor:

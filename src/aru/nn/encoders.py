@@ -51,7 +51,9 @@ class Gated(Layer):
 
     def last(self, x: Tensor) -> Tensor:
         """Output at the last step."""
-        return self.forward(x)[:, -1]
+        memory = self.rnn(x)[1]
+        output: Tensor = (memory[0] if isinstance(memory, tuple) else memory)[0]
+        return output
 
 
 class Ungated(Layer):

@@ -7,9 +7,6 @@ a batch is shared out among as many threads as torch has. An answer does not dep
 
 from __future__ import annotations
 
-import concurrent.futures
-import functools
-import os
 from collections.abc import Callable
 from typing import Any, no_type_check
 
@@ -18,8 +15,10 @@ import torch
 from numba import njit
 from torch import Tensor
 
+from aru.nn.threads import in_parallel
+
 SIDE_BY_SIDE = 64  # systems that are solved entry by entry: the innermost loops run over them and vectorise
-FLOATS_A_THREAD = 2**16  # smaller batches are not worth a second thread
+FLOATS_A_PART = 2**16  # of the systems in one part of the work: less is not worth a second thread
 
 
 def solve(sxx: Tensor, sxy: Tensor, ridge: Tensor) -> tuple[Tensor, Tensor]:
@@ -27,7 +26,8 @@ def solve(sxx: Tensor, sxy: Tensor, ridge: Tensor) -> tuple[Tensor, Tensor]:
     dim = sxy.shape[-1]
     A, b, lam = _array(sxx).reshape(-1, dim, dim), _array(sxy).reshape(-1, dim), _array(ridge)
     theta, failed = np.empty_like(b), np.empty(len(b), np.bool_)
-    share(lambda lo, hi: _solve(A, b, lam, theta, failed, lo, hi), len(b), dim * dim, SIDE_BY_SIDE)
+    part = -(-FLOATS_A_PART // (dim * dim * SIDE_BY_SIDE)) * SIDE_BY_SIDE
+    in_parallel(lambda lo, hi: _solve(A, b, lam, theta, failed, lo, hi), len(b), part)
     return torch.from_numpy(theta).reshape(sxy.shape), torch.from_numpy(failed).reshape(sxy.shape[:-1])
 
 
@@ -35,7 +35,7 @@ def absorb(
     state: tuple[Tensor, Tensor, Tensor, Tensor],
     alphas: Tensor,
     theta: Tensor,
-    x: Tensor,
+    h: Tensor,
     y: Tensor,
     w: Tensor,
     steps: Tensor,
@@ -43,30 +43,11 @@ def absorb(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """See `aru.nn.ridge.absorb`."""
     new = tuple(np.array(_array(v)) for v in state)
-    rows = tuple(map(_array, (alphas, theta, x, y, w, steps)))
-    share(lambda lo, hi: _absorb(*new, *rows, together, lo, hi), len(x), new[0][0].size, 1)
+    rows = tuple(map(_array, (alphas, theta, h, y, w, steps)))
+    part = -(-FLOATS_A_PART // new[0][0].size)
+    in_parallel(lambda lo, hi: _absorb(*new, *rows, together, lo, hi), len(h), part)
     sxx, sxy, sn, ss = map(torch.from_numpy, new)
     return sxx, sxy, sn, ss
-
-
-def share(work: Callable[[int, int], None], n: int, floats: int, multiple: int) -> None:
-    """Run `work` on parts of range(n), which has that many floats each, in as many threads as pay."""
-    threads = min(torch.get_num_threads(), n * floats // FLOATS_A_THREAD)
-    if threads <= 1:
-        work(0, n)
-        return
-    part = -(-n // threads // multiple) * multiple
-    pool = thread_pool(os.getpid())
-    futures = [pool.submit(work, lo, min(lo + part, n)) for lo in range(part, n, part)]
-    work(0, min(part, n))
-    for future in futures:
-        future.result()
-
-
-@functools.cache
-def thread_pool(process: int) -> concurrent.futures.ThreadPoolExecutor:
-    """Threads of this process: a forked one has none of its parent's."""
-    return concurrent.futures.ThreadPoolExecutor(thread_name_prefix="aru-kernels")
 
 
 def _array(value: Tensor) -> Any:
@@ -135,22 +116,25 @@ def _solve(A, b, ridge, theta, failed, lo, hi):
 
 @_compiled
 @no_type_check
-def _absorb(sxx, sxy, sn, ss, alphas, theta, x, y, w, steps, together, lo, hi):
+def _absorb(sxx, sxy, sn, ss, alphas, theta, h, y, w, steps, together, lo, hi):
     """Series lo to hi, in place. Row by row, so that rows in one call or in several give the same bits."""
     J, d = sxy.shape[1:]
+    x = np.ones(d)  # of one row, in double precision; the constant comes last
     for b in range(lo, hi):
         for row in range(min(steps[b], len(y[b]))):
+            x[:-1] = h[b, row]
+            u, weight = np.float64(y[b, row]), np.float64(w[b, row])
             for j in range(J):
                 alpha = 1.0 if together and row else alphas[j]
-                residual = y[b, row]
+                residual = u
                 for i in range(d):
-                    residual -= theta[b, j, i] * x[b, row, i]
-                    wx = w[b, row] * x[b, row, i]
+                    residual -= theta[b, j, i] * x[i]
+                    wx = weight * x[i]
                     for k in range(d):
-                        sxx[b, j, i, k] = alpha * sxx[b, j, i, k] + wx * x[b, row, k]
-                    sxy[b, j, i] = alpha * sxy[b, j, i] + wx * y[b, row]
-                sn[b, j] = alpha * sn[b, j] + w[b, row]
-                ss[b, j] = alpha * ss[b, j] + w[b, row] * residual * residual
+                        sxx[b, j, i, k] = alpha * sxx[b, j, i, k] + wx * x[k]
+                    sxy[b, j, i] = alpha * sxy[b, j, i] + wx * u
+                sn[b, j] = alpha * sn[b, j] + weight
+                ss[b, j] = alpha * ss[b, j] + weight * residual * residual
         beyond = steps[b] - len(y[b])
         if beyond > 0 and not together:  # steps without a row
             for j in range(J):

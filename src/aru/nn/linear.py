@@ -24,6 +24,8 @@ def affine(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     is done element by element afterwards keeps that order, so that the next layer finds its input the same way.
     """
     if torch.onnx.is_in_onnx_export():  # as a matrix, for which ONNX Runtime has one operation, bias included
+        if x.ndim == 2:
+            return functional.linear(x, weight, bias)
         inner = [int(n) for n in x.shape[1:-1]]  # only the number of series is left open
         return functional.linear(x.reshape(-1, weight.shape[1]), weight, bias).reshape(-1, *inner, weight.shape[0])
     if x.device.type != "cpu" or x.numel() < WORTHWHILE:

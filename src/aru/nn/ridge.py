@@ -57,37 +57,39 @@ def absorb(
     state: Statistics,
     alphas: Float[Tensor, " J"],
     theta: Float[Tensor, "batch J dim"],
-    x: Float[Tensor, "batch step dim"],
+    h: Float[Tensor, "batch step size"],
     y: Float[Tensor, "batch step"],
     w: Float[Tensor, "batch step"],
     steps: Int[Tensor, " batch"],
     together: bool = False,
 ) -> Statistics:
-    """Statistics after the first `steps` rows of each series, whose residuals are those of `theta`.
+    """Statistics after the first `steps` rows (h, y) of each series, whose residuals are those of `theta`.
 
-    They age with every row, or only once if the rows belong `together`, to one time step.
+    The features are h and a constant. The statistics age with every row, or only once if the rows belong `together`, to
+    one time step.
     """
-    inputs = (*state, alphas, theta, x, y, w)
+    inputs = (*state, alphas, theta, h, y, w)
     learning = torch.is_grad_enabled() and any(v.requires_grad for v in inputs)
-    if len(x) == 0 or learning or not _on_cpu(x):
-        return absorb_torch(state, alphas, theta, x, y, w, steps, together)
+    if len(h) == 0 or learning or not _on_cpu(theta):
+        return absorb_torch(state, alphas, theta, h, y, w, steps, together)
     from aru.nn import kernels  # Numba takes a moment to load
 
-    return kernels.absorb(state, alphas, theta, x, y, w, steps, together)
+    return kernels.absorb(state, alphas, theta, h, y, w, steps, together)
 
 
 def absorb_torch(
     state: Statistics,
     alphas: Tensor,
     theta: Tensor,
-    x: Tensor,
+    h: Tensor,
     y: Tensor,
     w: Tensor,
     steps: Tensor,
     together: bool = False,
 ) -> Statistics:
     """`absorb` in torch, with gradients."""
-    aged = aged_weights(alphas, w, steps, together)
+    x, y = with_one(h), y.double()
+    aged = aged_weights(alphas, w.double(), steps, together)
     residual = y.unsqueeze(1) - theta @ x.mT
     wx = aged.unsqueeze(-1) * x.unsqueeze(1)
     kept = alphas ** (steps.clamp(max=1) if together else steps).unsqueeze(1)
@@ -98,6 +100,11 @@ def absorb_torch(
         kept * sn + aged.sum(-1),
         kept * ss + (aged * residual.square()).sum(-1),
     )
+
+
+def with_one(h: Tensor) -> Tensor:
+    """x = [h, 1] in float64."""
+    return torch.nn.functional.pad(h.double(), (0, 1), value=1.0)
 
 
 def aged_weights(alphas: Tensor, w: Tensor, steps: Tensor, together: bool = False) -> Tensor:

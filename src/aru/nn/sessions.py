@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from aru.nn.threads import in_parallel
 from aru.nn.tree import leaves, rebuild
 
 OPSET = 17
@@ -76,20 +77,9 @@ class _Session:
             feed = {name: v.take(index, 0) for name, v in feed.items()}
         if whole <= PART:
             return [torch.from_numpy(v[:n]) for v in self._session.run(None, feed)]
-        parts = self._shared({name: np.ascontiguousarray(value) for name, value in feed.items()}, whole)
+        feed = {name: np.ascontiguousarray(value) for name, value in feed.items()}
+        parts = in_parallel(lambda lo, hi: self._session.run(None, {k: v[lo:hi] for k, v in feed.items()}), whole, PART)
         return [torch.from_numpy(np.concatenate(values)[:n]) for values in zip(*parts, strict=True)]
-
-    def _shared(self, feed: Mapping[str, Any], n: int) -> list[Any]:
-        """The outputs of each part, computed by as many threads as torch has."""
-        from aru.nn.kernels import thread_pool
-
-        def work(lo: int) -> Any:
-            return self._session.run(None, {name: value[lo : lo + PART] for name, value in feed.items()})
-
-        begins = range(0, n, PART)
-        if torch.get_num_threads() == 1:
-            return list(map(work, begins))
-        return list(thread_pool(os.getpid()).map(work, begins))
 
 
 class _Function(nn.Module):

@@ -83,15 +83,24 @@ def scales(
         totals = total + torch.nn.functional.pad(size[:, E:].cumsum(1), (1, 0))
         counts = count + torch.nn.functional.pad(observed[:, E:].double().cumsum(1), (1, 0))
         total, count = _at(totals, grid), _at(counts, grid)
+    return _scale(contexts(size, grid, E), contexts(observed, grid, E), total, count, scaling)
+
+
+def scale_now(block: Block, scaling: Scaling) -> tuple[Float[Tensor, " batch"], Bool[Tensor, " batch"]]:
+    """The same at the end of the context, which is all that the block holds."""
+    size = torch.where(block.rows.observed, block.rows.y.abs(), 0.0)
+    if scaling.input_size % 8:
+        # ONNX Runtime adds the numbers of a row in an order that depends on where the row begins in memory. Rows of
+        # whole cache lines all begin alike, so that no sum depends on the series beside it.
+        size = torch.nn.functional.pad(size, (0, -scaling.input_size % 8))
+    return _scale(size, block.rows.observed, block.total, block.count, scaling)
+
+
+def _scale(size: Tensor, observed: Tensor, total: Tensor, count: Tensor, scaling: Scaling) -> tuple[Tensor, Tensor]:
+    """From (..., row) sizes and masks of contexts, and the (...) sums of all values up to each origin."""
     overall = total / count.clamp(min=1)
     if scaling.prior is not None:
-        near = contexts(size, grid, E)
-        if grid.count == 1:
-            # ONNX Runtime adds the numbers of a row in an order that depends on where the row begins in memory. Rows of
-            # whole cache lines all begin alike, so that no sum depends on the series beside it.
-            near = torch.nn.functional.pad(near, (0, -E % 8))
-        near = near.sum(-1)
-        n = contexts(observed.double(), grid, E).sum(-1)
+        near, n = size.sum(-1), observed.double().sum(-1)
         # The unit enters so lightly that it only matters where everything seen so far was zero.
         scale = (near + scaling.prior * overall) / (n + scaling.prior) + 1e-3 * scaling.unit
     else:

@@ -227,7 +227,7 @@ class CorrectionEngine(Engine):
     def _observe(self, state: AdapterState, row: Rows) -> AdapterState:
         """One (series, 1) row of every series: what was forecast for it matures."""
         models, pending = state.models, state.models.pending
-        context = move_on(state.context, row, torch.ones_like(state.steps))
+        context = move_on(state.context, row)
         y = torch.where(row.observed, row.y, torch.nan)  # (series, 1)
         history = torch.where(context.rows.observed, context.rows.y, torch.nan)
         frozen = _matured(pending.frozen)

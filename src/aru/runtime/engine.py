@@ -7,6 +7,7 @@ rows go together.
 from __future__ import annotations
 
 import abc
+import contextlib
 import functools
 import hashlib
 import itertools
@@ -24,12 +25,14 @@ from aru.data.target import Rule, rules_of
 from aru.models.aru import ARU
 from aru.models.interface import Model
 from aru.nn.sessions import Sessions, export
+from aru.nn.threads import torch_on_one_thread
 from aru.nn.tree import concat, put, take, tree_map
 from aru.nn.windows import Context
 from aru.runtime.state import SeriesState, empty_context, move_on
 from aru.runtime.truth import Experts, Following
 from aru.settings import Settings
 
+FEW = 64  # series: torch leaves so few to one thread by itself
 SERIES_AT_ONCE = 2**14  # in one network pass, which bounds memory
 ROWS_AT_ONCE = 2**22  # of contexts and horizons on a GPU, which more series keep busy
 WINDOWS_AT_ONCE = 2**14  # of all series together, when history is replayed
@@ -67,6 +70,10 @@ class Engine(abc.ABC):
     @abc.abstractmethod
     def empty(self, static: Static) -> Any:
         """States of series that have seen nothing."""
+
+    def threads(self, n: int) -> contextlib.AbstractContextManager[None]:
+        """What updates and forecasts of `n` series run in."""
+        return torch_on_one_thread() if n > FEW else contextlib.nullcontext()
 
     @abc.abstractmethod
     def advance(self, state: Any, data: Ragged, adapt: bool = True) -> Any:
@@ -159,6 +166,11 @@ class NetworkEngine(Engine):
         state = SeriesState(torch.zeros_like(steps), steps, context, members)
         return state if self.following is None else self.following.begin(state)
 
+    def threads(self, n: int) -> contextlib.AbstractContextManager[None]:
+        """Networks that run in torch have its threads."""
+        in_torch = self.device.type != "cpu" or any(model.sessions is None for model in self.models)
+        return contextlib.nullcontext() if in_torch else super().threads(n)
+
     def unadapted(self, state: SeriesState) -> SeriesState:
         """The same series with nothing learned about them: their forecast is the global one."""
         return state._replace(members=tuple(model.init_state(len(state.last)) for model in self.models))
@@ -180,13 +192,16 @@ class NetworkEngine(Engine):
 
     def advance(self, state: SeriesState, data: Ragged, adapt: bool = True) -> SeriesState:
         """Take in new rows of each series."""
-        even = _rows_of_each(data)
+        n, each = len(data.lengths), data.each
         if self.device.type != "cpu":
-            data = tree_map(lambda v: v.to(self.device), data)
-        n = len(data.lengths)
-        if 0 < even <= self.settings.window_stride and n <= self.at_once and self.following is None:
-            rows = Rows(*(v.reshape(n, even, *v.shape[1:]) for v in data.rows))
-            return self._step(state, rows, data.lengths, adapt)
+            data = Ragged(*tree_map(lambda v: v.to(self.device), data[:4]))
+        with self.threads(n):
+            if 0 < each <= self.settings.window_stride and n <= self.at_once and self.following is None:
+                rows = Rows(*(v.reshape(n, each, *v.shape[1:]) for v in data.rows))
+                return self._step(state, rows, None, adapt)
+            return self._advance(state, data, adapt)
+
+    def _advance(self, state: SeriesState, data: Ragged, adapt: bool) -> SeriesState:
         for part in segments(data):
             jump = torch.where(part.lengths > 0, skipped_first(part), 0)
             if jump.any():
@@ -217,11 +232,12 @@ class NetworkEngine(Engine):
 
     def _forecast_part(self, state: SeriesState, future: Rows, quantiles: Sequence[float]) -> Forecast:
         following = self.following
-        if following is None:
-            mean, values, failed = self._average(state.members, state.context, future, quantiles)
-        else:
-            made, failed = self._make(state, future, [*quantiles, *following.quantiles])
-            mean, values = following.issue(state.followed, made, quantiles)
+        with self.threads(len(state.last)):
+            if following is None:
+                mean, values, failed = self._average(state.members, state.context, future, quantiles)
+            else:
+                made, failed = self._make(state, future, [*quantiles, *following.quantiles])
+                mean, values = following.issue(state.followed, made, quantiles)
         if self.schema.integer:
             values = values.round()  # y = round(.): quantiles map exactly through it
         return Forecast(mean, values, failed | ~mean.isfinite().all(1))
@@ -278,9 +294,11 @@ class NetworkEngine(Engine):
             done = done + steps
         return state
 
-    def _step(self, state: SeriesState, rows: Rows, steps: Tensor, adapt: bool) -> SeriesState:
-        """Take in the first `steps` of (series, row) rows of every series."""
+    def _step(self, state: SeriesState, rows: Rows, steps: Tensor | None, adapt: bool) -> SeriesState:
+        """Take in (series, row) rows, or the first `steps` of them, of every series."""
         members, context = state.members, move_on(state.context, rows, steps)
+        if steps is None:
+            steps = torch.full_like(state.steps, rows.y.shape[1])
         if adapt:
             position = state.steps % self.settings.window_stride
             members = tuple(
@@ -299,16 +317,6 @@ class NetworkEngine(Engine):
         if self.following is not None:
             state = self.following.jump(state, steps, self._experts) if adapt else self.following.forget(state)
         return state._replace(steps=state.steps + steps, members=members)
-
-
-def _rows_of_each(data: Ragged) -> int:
-    """How many rows each series has, if all have as many, one series after the other and without gaps; else 0."""
-    starts, lengths, skipped = (v.numpy() for v in data[1:])
-    n = len(lengths)
-    k = int(lengths[0]) if n else 0
-    if len(skipped) != n * k or skipped.any() or (lengths != k).any() or (starts != np.arange(0, n * k, k)).any():
-        return 0
-    return k
 
 
 def _mean(values: Sequence[Tensor]) -> Tensor:

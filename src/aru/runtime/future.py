@@ -110,15 +110,8 @@ def _encode(schema: Schema, ids: pd.Index[Any], ds: Times, columns: dict[str, Co
     if n > 1 and not columns and (ds == ds[0]).all():  # the same for all series
         one = _encode(schema, ids[:1], ds[:1], columns)
         return Rows(*(v.expand(n, *v.shape[1:]) for v in one))
-    panel = Panel(
-        ids=ids,
-        starts=np.arange(n) * h,
-        lengths=np.full(n, h),
-        ds=np.ascontiguousarray(ds).ravel(),
-        y=np.full(n * h, np.nan),
-        columns=columns,
-        inserted=np.zeros(n * h, bool),
-        skipped=np.zeros(n * h, np.int64),
-        datetime=schema.datetime,
+    return schema.encode_ahead(
+        np.ascontiguousarray(ds),
+        columns,
+        lambda rows: name_rows(ids[rows[:REPORTED] // h], ds.ravel()[rows[:REPORTED]], schema.datetime, len(rows)),
     )
-    return Rows(*(v.reshape(n, h, *v.shape[1:]) for v in schema.encode(panel, ahead=True)))

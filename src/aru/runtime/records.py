@@ -80,9 +80,9 @@ def advance(engine: Engine, record: Record, new: Flat, corrected: Flat | None = 
     # A corrected series starts again from its anchor; the others go on from where they are.
     known = torch.where(changed, 0, buffered)
     start = _where(changed.to(engine.device), anchor, record.now)
-    now = engine.advance(start, data._replace(starts=data.starts + known, lengths=data.lengths - known))
+    now = engine.advance(start, data._replace(starts=data.starts + known, lengths=data.lengths - known, each=0))
     leaving = (data.lengths - c).clamp(min=0)
-    anchor = engine.advance(anchor, data._replace(lengths=leaving))
+    anchor = engine.advance(anchor, data._replace(lengths=leaving, each=0))
     at = (data.starts + leaving)[:, None] + torch.arange(c)
     kept = torch.arange(c) < (data.lengths - leaving)[:, None]
     return Record(now, Past(anchor, _pick(data.rows, at, kept, record.past.recent)))
@@ -100,8 +100,9 @@ def _recent(record: Record) -> Flat:
 def _ragged(parts: list[Flat], n: int) -> Ragged:
     """Rows sorted by series and time. Of several rows for one time the last part's counts."""
     if len(parts) == 1 and np.array_equal(parts[0].series, np.arange(n)):  # one row of each
-        each = torch.arange(n)
-        return Ragged(parts[0].rows, each, torch.ones_like(each), torch.from_numpy(parts[0].skipped))
+        starts, skipped = torch.arange(n), parts[0].skipped
+        each = 0 if skipped.any() else 1
+        return Ragged(parts[0].rows, starts, torch.ones_like(starts), torch.from_numpy(skipped), each)
     series = np.concatenate([p.series for p in parts])
     rows = Rows(*(torch.cat(v) for v in zip(*(p.rows for p in parts), strict=True)))
     skipped = np.concatenate([p.skipped for p in parts])
@@ -116,6 +117,7 @@ def _ragged(parts: list[Flat], n: int) -> Ragged:
         torch.from_numpy(np.cumsum(lengths) - lengths),
         torch.from_numpy(lengths),
         torch.from_numpy(skipped[order]),
+        each=0 if n == 0 or skipped.any() or (lengths != lengths[0]).any() else int(lengths[0]),
     )
 
 

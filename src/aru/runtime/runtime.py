@@ -6,7 +6,6 @@ records is the same, and is here: read rows, update records, build future rows, 
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -85,7 +84,9 @@ class Runtime(Generic[AnyEngine]):
         style: FrameStyle | None = None,
     ) -> Update:
         """The records that result from new observations. `ids` and `record`: what is known of the series in `new`."""
-        return compute_update(self.engine, self.freq, style or self.style, new, ids, record, static_df, late, invalid)
+        style = style or self.style
+        with self.engine.threads(len(ids)):
+            return compute_update(self.engine, self.freq, style, new, ids, record, static_df, late, invalid)
 
     # Records
 
@@ -234,7 +235,8 @@ class _Format(NamedTuple):
 
 def warn_failed(forecast: Forecast, ids: pd.Index[Any]) -> None:
     """Name the series whose local fit failed, and those that have no finite forecast at all."""
-    if not bool(forecast.failed.any()) and math.isfinite(float(forecast.mean.sum() + forecast.quantiles.sum())):
+    mean, quantiles, failed = (value.numpy() for value in forecast)
+    if not failed.any() and np.isfinite(mean).all() and np.isfinite(quantiles).all():
         return
     lost = ~(forecast.mean.isfinite().all(1) & forecast.quantiles.isfinite().all(2).all(0))
     for which, says in (

@@ -49,18 +49,22 @@ def empty_context(schema: Schema, static: Static, kept: int, device: torch.devic
     )
 
 
-def move_on(context: Context, rows: Rows, steps: Tensor) -> Context:
-    """Contexts after the first `steps` of (series, row) rows: the latest rows stay, as many as before."""
-    at = None if bool((steps == rows.y.shape[1]).all()) else steps  # a series may have fewer rows than others
-    total, count = (v[:, -1] if at is None else v.gather(1, at[:, None])[:, 0] for v in sums_after(context, rows))
+def move_on(context: Context, rows: Rows, steps: Tensor | None = None) -> Context:
+    """Contexts after (series, row) rows, or the first `steps` of them: the latest rows stay, as many as before."""
+    if steps is None and rows.y.shape[1] == 1:  # what `sums_after` gives, in fewer operations
+        size = torch.where(rows.observed, rows.y.abs(), 0.0)
+        total, count = context.total + size[:, 0], context.count + rows.observed[:, 0]
+    else:
+        sums = sums_after(context, rows)
+        total, count = (v[:, -1] if steps is None else v.gather(1, steps[:, None])[:, 0] for v in sums)
     old = context.rows
     older = context.older
     if older.y.shape[1]:
         before = Values(torch.cat([older.y, old.y], 1), torch.cat([older.observed, old.observed], 1))
-        after = Values(_latest(before.y, rows.y, at), _latest(before.observed, rows.observed, at))
+        after = Values(_latest(before.y, rows.y, steps), _latest(before.observed, rows.observed, steps))
         older = Values(*(v[:, : older.y.shape[1]] for v in after))
     return Context(
-        rows=Rows(*(_latest(o, r, at) for o, r in zip(old, rows, strict=True))),
+        rows=Rows(*(_latest(o, r, steps) for o, r in zip(old, rows, strict=True))),
         older=older,
         static=context.static,
         total=total,

@@ -20,7 +20,8 @@ import pandas as pd
 from aru.errors import StorageError, listing
 
 FORMAT = 1
-HEAD = np.frombuffer(b"ARU" + bytes([FORMAT]), np.uint8)
+_HEAD_BYTES = b"ARU" + bytes([FORMAT])
+HEAD = np.frombuffer(_HEAD_BYTES, np.uint8)
 _HEAD = "head"
 
 Bytes = npt.NDArray[np.uint8]
@@ -60,7 +61,10 @@ class Layout:
 
     def pack(self, arrays: Arrays) -> list[bytes]:
         """One blob per record, from the (record, ...) arrays of all fields."""
-        out = np.empty(len(arrays[self.fields[0].name]), self._dtype)
+        n = len(arrays[self.fields[0].name])
+        if n == 1:
+            return [b"".join([_HEAD_BYTES, *(np.asarray(arrays[f.name], f.dtype).tobytes() for f in self.fields)])]
+        out = np.empty(n, self._dtype)
         out[_HEAD] = HEAD
         for field in self.fields:
             out[field.name] = arrays[field.name]
