@@ -33,7 +33,7 @@ def models(as_json: shared_options.Json = False, debug: shared_options.Debug = F
 def datasets(
     data_dir: Annotated[
         Path | None,
-        typer.Option("--data-dir", metavar="FOLDER", show_default="ARU_DATA", help="Folder of the data table_files."),
+        typer.Option("--data-dir", metavar="FOLDER", show_default="ARU_DATA", help="Folder of the data files."),
     ] = None,
     as_json: shared_options.Json = False,
     debug: shared_options.Debug = False,

@@ -43,18 +43,18 @@ def set_aside(
     start = np.full(len(ids), never)
     start[~fresh] = known.last[at[~fresh]]
     later = (rows.ds > start[rows.codes]) & ~impossible
-    odd = later & (freq.steps(rows.ds, rows.ds) < 0)  # on no grid at all
+    beside = later & (freq.steps(rows.ds, rows.ds) < 0)  # on no grid at all
     # The first row of a new series decides on its grid.
-    first = np.flatnonzero(later & ~odd & fresh[rows.codes])
+    first = np.flatnonzero(later & ~beside & fresh[rows.codes])
     first = first[np.append(True, np.diff(rows.codes[first]) != 0)[: len(first)]]
     start[rows.codes[first]] = rows.ds[first]
-    there = np.flatnonzero(later & ~odd)
-    odd[there] = freq.steps(start[rows.codes[there]], rows.ds[there]) < 0
-    odd |= impossible
-    values = np.bincount(rows.codes[~odd & ~np.isnan(rows.y)], minlength=len(ids))
-    empty = ~odd & (fresh & (values == 0))[rows.codes]
-    aside = odd | empty
-    reasons = np.select([impossible, odd], [IMPOSSIBLE, BESIDE], WITHOUT_VALUE).astype(object)
+    there = np.flatnonzero(later & ~beside)
+    beside[there] = freq.steps(start[rows.codes[there]], rows.ds[there]) < 0
+    beside |= impossible
+    values = np.bincount(rows.codes[~beside & ~np.isnan(rows.y)], minlength=len(ids))
+    empty = ~beside & (fresh & (values == 0))[rows.codes]
+    aside = beside | empty
+    reasons = np.select([impossible, beside], [IMPOSSIBLE, BESIDE], WITHOUT_VALUE).astype(object)
     left_out = {
         "unique_id": ids[rows.codes[aside]].to_numpy(),
         "ds": rows.ds[aside],

@@ -1,0 +1,286 @@
+"""Training on synthetic series, in pieces that resume from half-precision weights alone.
+
+Networks of one command learn from the same batches, so that the generator is paid for once, and the first may teach
+the others. A piece covers a stretch of the schedule: `--begin 0 --end 0.5`, then `--resume OUT --begin 0.5 --end 1`.
+
+    python -m pretraining.train --sizes base mini nano --seconds 540 --out weights/
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from pretraining.dice import Dice, constant
+from pretraining.evaluate import KINDS, PANELS, evaluate, say, short
+from pretraining.forecast import forecaster
+from pretraining.generator import Batch, generate
+from pretraining.network import LEVELS, SIZES, Network, seasonal_difference
+from pretraining.optimizer import Both
+from pretraining.scaling import credible, robust_scale
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a piece of training does.
+
+    Attributes:
+        sizes: Networks that learn side by side, by name of their size.
+        changes: Other settings of a network: name -> field of `Size` -> value; a new name copies "mini".
+        seconds: Of training, at most.
+        steps: Of training; 0 stands for as many as the seconds allow.
+        begin: Where on the schedule the piece begins, between 0 and 1.
+        end: Where it ends; the learning rate falls to zero at 1.
+        rate: Largest learning rate.
+        batch: Series of up to 256 rows and of up to 1,024 rows in a step.
+        chunk: Steps whose series are generated at once.
+        steady: Share of the schedule before the learning rate begins to fall.
+        teach: Weight of the first network's quantiles in the loss of the others while it teaches.
+        lesson: Where on the schedule teaching begins and ends. After it the others learn how far they are off
+            themselves: taught to the end, their intervals are too narrow.
+        even: Power with which series that are easy to forecast gain weight.
+        muon: Whether matrices inside the blocks are trained by Muon.
+        recipe: Other weights of some families.
+        record: What a GPU replays as one recorded graph instead of launching every operation: "step", "series".
+        seed: Of weights and series.
+        save_every: Seconds between two files.
+    """
+
+    sizes: tuple[str, ...] = ("mini",)
+    changes: dict[str, dict[str, float]] = field(default_factory=dict)
+    seconds: float = 60.0
+    steps: int = 0
+    begin: float = 0.0
+    end: float = 1.0
+    rate: float = 2e-3
+    batch: tuple[int, int] = (2048, 1024)
+    chunk: int = 4
+    steady: float = 0.3
+    teach: float = 0.0
+    lesson: tuple[float, float] = (0.3, 0.7)
+    even: float = 0.5
+    muon: bool = True
+    recipe: dict[str, float] = field(default_factory=dict)
+    record: tuple[str, ...] = ("step",)
+    seed: int = 0
+    save_every: float = 100.0
+
+
+def series(plan: Plan, dice: Dice, record: bool = False) -> Iterator[list[Batch]]:
+    """Batches of a step without end: one of short and one of long series."""
+    sizes = [(n, context) for n, context in zip(plan.batch, (256, 1024), strict=True) if n]
+    makers = [recorded(partial(generate, dice, n * plan.chunk, context, plan.recipe), record) for n, context in sizes]
+    while True:
+        pools = [make() for make in makers]
+        for i in range(plan.chunk):
+            yield [pool.rows(slice(i * n, (i + 1) * n)) for pool, (n, _) in zip(pools, sizes, strict=True)]
+
+
+def prepared(batch: Batch, even: float) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Scaled history, its mask, periods, scaled future, and the weight of each step."""
+    scale = robust_scale(batch.values, batch.mask)
+    mask = credible(batch.values, batch.mask, scale).float()
+    z = scale.squash(batch.values) * mask
+    future = scale.squash(batch.future)
+    count = mask.sum(1, keepdim=True)
+    usable = (future.abs().amax(1, keepdim=True) < 14) & (count > 2)
+    change = seasonal_difference(z, mask, batch.periods.clamp(min=1)).abs().sum(1, keepdim=True) / count.clamp(min=1)
+    weight = batch.weight * usable * (change + 0.1) ** -even
+    return z, mask, batch.periods, future.clamp(-14, 14), weight
+
+
+def pinball(quantiles: Tensor, future: Tensor) -> Tensor:
+    """Mean pinball loss over the levels, (batch, steps)."""
+    gap = future.unsqueeze(-1) - quantiles
+    levels = constant(LEVELS, gap.device)
+    return torch.maximum(levels * gap, (levels - 1) * gap).mean(-1)
+
+
+def forward(network: Network, z: Tensor, mask: Tensor, periods: Tensor) -> Tensor:
+    """The network, with its blocks in half precision on a GPU."""
+    tokens, future, steps, known = network.inputs(z, mask, periods)
+    with torch.autocast(z.device.type, torch.bfloat16, enabled=z.is_cuda, cache_enabled=False):
+        future = network.mix(tokens, future, known)
+    return network.outputs(future.float(), steps)
+
+
+class Learner:
+    """A network with its optimizer.
+
+    Attributes:
+        teach: Weight of the lessons in the loss, a tensor that may be filled.
+        steps: How many were made.
+    """
+
+    def __init__(self, name: str, network: Network, plan: Plan, device: str):
+        self.name, self.network = name, network.to(device)
+        self.optimizer = Both(self.network, muon=plan.muon)
+        self.steps, self.teach = 0, torch.zeros((), device=device)
+        self.average = torch.zeros((), device=device)
+        self.before: list[dict[str, object]] = []
+
+    @property
+    def loss(self) -> float:
+        """Mean over the last hundred steps or so."""
+        return self.average.item() / (1 - 0.99 ** max(1, self.steps))
+
+    def learn(self, inputs: list[tuple[Tensor, ...]], lessons: list[Tensor] | None = None) -> list[Tensor]:
+        """One step; returns the quantiles of every batch."""
+        answers, total = [], torch.zeros((), device=self.average.device)
+        for i, (z, mask, periods, future, weight) in enumerate(inputs):
+            quantiles = forward(self.network, z, mask, periods)
+            loss = pinball(quantiles, future)
+            if lessons:
+                taught = F.smooth_l1_loss(quantiles, lessons[i], reduction="none", beta=0.1).mean(-1)
+                loss = loss + self.teach * (taught - loss)
+            total = total + (loss * weight).sum() / weight.sum() / len(inputs)
+            answers.append(quantiles.detach())
+        total.backward()
+        self.optimizer.step()
+        self.average.lerp_(total.detach().nan_to_num(0.0), 0.01)
+        return answers
+
+
+def recorded(function: Callable[[], Any], wanted: bool) -> Callable[[], Any]:
+    """The function as a CUDA graph, which launches at once what it does; its results lie where they lay before.
+
+    Falls back to the function itself where it cannot be recorded.
+    """
+    if not wanted:
+        return function
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            function()
+    torch.cuda.current_stream().wait_stream(side)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    try:
+        with torch.cuda.graph(graph):
+            results = function()
+    except RuntimeError as error:
+        say("not recorded:", str(error)[:300])
+        torch.cuda.synchronize()
+        return function
+
+    def replay() -> Any:
+        graph.replay()
+        return results
+
+    return replay
+
+
+def rate_at(progress: float, step: int, plan: Plan) -> float:
+    """Learning rate: a short warm-up at the start of a piece, then steady, then down to zero along a cosine."""
+    fall = max(0.0, progress - plan.steady) / (1 - plan.steady)
+    return plan.rate * min(1.0, (step + 1) / 200) * (0.5 + 0.5 * math.cos(math.pi * min(1.0, fall)))
+
+
+def learners_of(plan: Plan, device: str, resume: Path | None) -> list[Learner]:
+    """Fresh networks, or those of a folder with the pieces that they have behind them."""
+    learners = []
+    for name in plan.sizes:
+        size = replace(SIZES.get(name, SIZES["mini"]), **plan.changes.get(name, {}))
+        network = Network.load(resume / f"{name}.safetensors") if resume else Network(size)
+        learners.append(Learner(name, network, plan, device))
+        if resume and (card := resume / f"{name}.json").exists():
+            learners[-1].before = json.loads(card.read_text()).get("pieces", [])
+    return learners
+
+
+def train(plan: Plan, device: str, out: Path, resume: Path | None = None) -> list[Learner]:
+    """Train all networks of the plan for its seconds; weights are written to `out` now and then and at the end."""
+    begun = saved = time.monotonic()
+    torch.manual_seed(plan.seed)
+    torch.set_float32_matmul_precision("high")
+    out.mkdir(parents=True, exist_ok=True)
+    learners, record = learners_of(plan, device, resume), plan.record if device == "cuda" else ()
+    source = series(plan, Dice(plan.seed * 1000 + round(plan.begin * 100) + 1, device), "series" in record)
+    place = [Batch(*(field.clone() for field in batch)) for batch in next(source)]
+
+    def step() -> None:
+        inputs = [prepared(batch, plan.even) for batch in place]
+        lessons = learners[0].learn(inputs)
+        for learner in learners[1:]:
+            learner.learn(inputs, lessons if plan.teach else None)
+
+    step = recorded(step, "step" in record)
+    say(f"{time.monotonic() - begun:6.0f}s ready")
+    while (spent := time.monotonic() - begun) < plan.seconds and (not plan.steps or learners[0].steps < plan.steps):
+        done = learners[0].steps / plan.steps if plan.steps else spent / plan.seconds
+        progress = plan.begin + (plan.end - plan.begin) * done
+        rate = rate_at(progress, learners[0].steps, plan)
+        for batch, new in zip(place, next(source), strict=True):
+            for here, there in zip(batch, new, strict=True):
+                here.copy_(there)
+        for learner in learners:
+            learner.optimizer.rate.fill_(rate)
+            learner.teach.fill_(plan.teach * (plan.lesson[0] <= progress < plan.lesson[1]))
+            learner.steps += 1
+        step()
+        if device == "cuda" and learners[0].steps % 8 == 0:
+            torch.cuda.synchronize()  # keeps the clock honest
+        if learners[0].steps in (10, 100) or learners[0].steps % 1000 == 0:
+            losses = " ".join(f"{learner.name} {learner.loss:.4f}" for learner in learners)
+            say(f"{spent:6.0f}s step {learners[0].steps} rate {rate:.5f} loss {losses}")
+        if time.monotonic() - saved > plan.save_every:
+            saved = time.monotonic()
+            write(learners, plan, out, {})
+    return learners
+
+
+def write(learners: list[Learner], plan: Plan, out: Path, facts: dict[str, object]) -> None:
+    """Weights in half precision, and beside them how they came about, piece by piece."""
+    for learner in learners:
+        learner.network.save(out / f"{learner.name}.safetensors")
+        piece = facts | {
+            "plan": asdict(plan),
+            "steps": learner.steps,
+            "series": learner.steps * sum(plan.batch),
+            "loss": learner.loss,
+            "hardware": torch.cuda.get_device_name() if learner.average.is_cuda else "CPU",
+            "torch": torch.__version__,
+        }
+        card = {
+            "parameters": sum(p.numel() for p in learner.network.parameters()),
+            "pieces": [*learner.before, piece],
+        }
+        (out / f"{learner.name}.json").write_text(json.dumps(card, indent=1) + "\n")
+
+
+def read_plan(plan: Plan, text: str) -> Plan:
+    """A plan with some fields changed as JSON says."""
+    return replace(plan, **{k: tuple(v) if isinstance(v, list) else v for k, v in json.loads(text).items()})
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Train, write weights, judge."""
+    parser = argparse.ArgumentParser(prog="python -m pretraining.train", description=__doc__.split("\n")[0])
+    parser.add_argument("--plan", type=partial(read_plan, Plan()), default=Plan(), help="fields of Plan as JSON")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--resume", type=Path, help="folder of weights to go on from")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--panels", nargs="*", default=tuple(PANELS), help="judge on these")
+    options = parser.parse_args(arguments)
+    learners = train(options.plan, options.device, options.out, options.resume)
+    write(learners, options.plan, options.out, {})
+    for learner in learners if options.panels else []:
+        for kind in KINDS:
+            table = evaluate(forecaster(learner.network), kind, options.panels)
+            say(learner.name, learner.steps, kind, short(table))
+
+
+if __name__ == "__main__":
+    main()
