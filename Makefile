@@ -28,7 +28,7 @@ demo: $(VENV)/.demo
 
 test: $(VENV)/.dev
 	@echo "==> Running the fast tests on two processes"
-	@$(BIN)/python -m pytest -m "not slow" -n 2 -rs $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadscope -rs $(PYTEST_ARGS)
 
 # pytest exits with 5 when no test is selected.
 test-slow: $(VENV)/.dev

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import jaxtyping
 import pytest
 import torch
 from hypothesis import settings
+
+from aru.runtime.engine import NetworkEngine
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -41,6 +44,14 @@ def _seed() -> None:
 def as_users_run_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody checks annotations outside of tests."""
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+
+
+@pytest.fixture(scope="module")
+def in_torch() -> Iterator[None]:
+    """Networks run in torch, for tests of what is around them: to export them takes longer than these trainings do."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(NetworkEngine, "_exported", lambda *_: {})
+        yield
 
 
 @pytest.fixture(scope="session")

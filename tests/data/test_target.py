@@ -14,6 +14,8 @@ from aru.errors import AruWarning, ConfigError, ValueRangeError
 from aru.runtime.screening import IMPOSSIBLE
 from tests.making import make
 
+pytestmark = pytest.mark.usefixtures("in_torch")
+
 BASE = {"h": 3, "freq": 1, "size": "small", "max_steps": 3, "accelerator": "cpu"}
 COUNTS = np.random.default_rng(0).poisson(0.7, 40).astype(float)
 GROUND = 5.0  # training's values lie above it

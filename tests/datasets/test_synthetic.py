@@ -15,6 +15,8 @@ import pytest
 from aru.data.scores import scores
 from tests.making import make
 
+pytestmark = pytest.mark.usefixtures("in_torch")
+
 GAMMA, WEEKS, SERIES = 20.0, 6, 10
 
 

@@ -16,6 +16,8 @@ from experiments.curves import FIELDS, Curve, broken, held_out, synthetic_varian
 from experiments.data import Dataset
 from experiments.runner import key_of
 
+pytestmark = pytest.mark.usefixtures("in_torch")
+
 SVG = "{http://www.w3.org/2000/svg}"
 
 

@@ -10,6 +10,8 @@ from aru.models.aru import ARU
 from experiments.gated import LEVELS, VARIANTS, backtest
 from experiments.make import make
 
+pytestmark = pytest.mark.usefixtures("in_torch")
+
 
 @pytest.mark.usefixtures("as_users_run_it")
 def test_backtests_are_those_of_cross_validation_and_differ_by_variant(monkeypatch: pytest.MonkeyPatch) -> None:

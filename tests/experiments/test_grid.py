@@ -24,6 +24,8 @@ from experiments.grid import VARIANTS, grid
 from experiments.runner import append, missing, run_all
 from experiments.tasks import PROTOCOLS, VALIDATION
 
+pytestmark = pytest.mark.usefixtures("in_torch")
+
 ISSUED = [
     "dataset", "protocol", "method", "variant", "seed", "nd", "rmse", "crps", "coverage90", "mase", "seconds",
     "commit", "hardware",

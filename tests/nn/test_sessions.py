@@ -206,7 +206,7 @@ def picked(answer: tuple[SeriesState, Forecast], places: torch.Tensor) -> tuple[
 
 
 @pytest.mark.parametrize("name", EXPORTED)
-@settings(max_examples=5)
+@settings(max_examples=3)
 @given(data=st.data())
 def test_onnx_runtime_and_torch_agree(name: str, data: st.DataObject) -> None:
     case = Case(30, **data.draw(options(name)))
@@ -288,7 +288,7 @@ def assert_alone(case: Case) -> None:
 
 
 @pytest.mark.parametrize("name", EXPORTED)
-@settings(max_examples=3)
+@settings(max_examples=2)
 @given(data=st.data())
 def test_an_answer_does_not_depend_on_the_series_beside_it(name: str, data: st.DataObject) -> None:
     """Not by one bit."""

@@ -27,6 +27,8 @@ from aru.runtime.truth import LEVELS, Experts, Followed, Following, Learned, wha
 from tests.making import flat, make, make_settings
 from tests.shops import BASE, COVARIATES, STATIC, TRAINED, E, H, both, rows
 
+pytestmark = pytest.mark.usefixtures("in_torch")
+
 BOTH: dict[str, Any] = {"gate": True, "calibration": "online"}
 
 

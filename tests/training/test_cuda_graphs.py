@@ -16,6 +16,8 @@ from aru.training.module import Training
 from tests.making import make
 from tests.training.test_run import H, Poison, break_all, break_b, fit, frame, listening, prepare, weights
 
+pytestmark = pytest.mark.usefixtures("in_torch")
+
 METHODS = sorted(MODELS)
 LENGTHS = {"a": 40, "b": 31, "c": 26}
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a CUDA device")

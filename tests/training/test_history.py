@@ -21,6 +21,8 @@ from aru.training import history
 from tests.making import make, make_settings
 from tests.shops import BASE, COVARIATES, TRAINED, both
 
+pytestmark = pytest.mark.usefixtures("in_torch")
+
 IDS = "abcdefgh"
 STATIC = pd.DataFrame({"unique_id": list(IDS), "kind": list("xyxyxyxz")})
 

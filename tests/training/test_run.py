@@ -27,6 +27,8 @@ from aru.training.batches import Batch, Batches, SeriesOfPart, TrainingData
 from aru.training.module import Training
 from tests.making import make, make_settings
 
+pytestmark = pytest.mark.usefixtures("in_torch")
+
 H, E = 4, 5
 BASE: dict[str, Any] = {
     "h": H,

@@ -27,7 +27,8 @@ def affine(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         if x.ndim == 2:
             return functional.linear(x, weight, bias)
         inner = [int(n) for n in x.shape[1:-1]]  # only the number of series is left open
-        return functional.linear(x.reshape(-1, weight.shape[1]), weight, bias).reshape(-1, *inner, weight.shape[0])
+        outputs, inputs = (int(n) for n in weight.shape)
+        return functional.linear(x.reshape(-1, inputs), weight, bias).reshape(-1, *inner, outputs)
     if x.device.type != "cpu" or x.numel() < WORTHWHILE:
         return functional.linear(x, weight, bias)
     rows = x.flatten(0, -2).T

@@ -58,7 +58,8 @@ def leaves(tree: Any, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
 def rebuild(like: Tree, flat: Mapping[str, Tensor], prefix: str = "") -> Tree:
     """A tree of the structure of `like` with other tensors, by path, on the devices of those of `like`."""
     if isinstance(like, Tensor):
-        return flat[prefix].to(like.device)  # type: ignore[return-value]
+        value = flat[prefix]
+        return value if value.device == like.device else value.to(like.device)  # type: ignore[return-value]
     assert isinstance(like, tuple)
     names = like._fields if hasattr(like, "_fields") else map(str, range(len(like)))
     paths = [f"{prefix}.{name}" if prefix else name for name in names]
