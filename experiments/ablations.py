@@ -5,36 +5,49 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 from aru.data.schema import Schema
 from aru.models import Method
 from aru.models.aru import ARU
+from aru.models.joint import Joint, Local
+from aru.nn.cell import ARUCell
 from aru.settings import Settings
+
+
+class DetachedCell(ARUCell):
+    """A cell whose fit is a constant to whatever uses it."""
+
+    def as_used(self, fitted: Tensor) -> Tensor:
+        """No gradient passes through it."""
+        return fitted.detach()
+
+
+class JointWithoutVariance(Joint):
+    """Joins the local means, and nothing of the local variances."""
+
+    def spread(self, local: Local) -> Tensor:
+        """Zero, whatever the local fit is like."""
+        return torch.zeros_like(local.a)
 
 
 class StopGradient(ARU):
     """Training takes the local fit as given: no gradient reaches the network through the ridge regression."""
 
-    def __init__(self, settings: Settings, schema: Schema) -> None:
-        super().__init__(settings, schema)
-        self.cell.stop_gradient = True
+    cell_type = DetachedCell
 
 
 class NoVariance(ARU):
     """The spread of the forecast comes from the network alone: it does not read the variance of the local fit."""
 
-    def __init__(self, settings: Settings, schema: Schema) -> None:
-        super().__init__(settings, schema)
-        self.joint.use_variance = False
+    joint_type = JointWithoutVariance
 
 
 class AuthorsCell(StopGradient):
     """The cell as its authors released it, as far as settings cannot say it: neither gradient nor variance."""
 
-    def __init__(self, settings: Settings, schema: Schema) -> None:
-        super().__init__(settings, schema)
-        self.joint.use_variance = False
+    joint_type = JointWithoutVariance
 
 
 class CellOfX(ARU):

@@ -23,7 +23,7 @@ import pandas as pd
 
 from aru import Forecaster
 from aru.data.rows import Ragged
-from aru.runtime import Runtime
+from aru.runtime import ForecastRuntime
 from aru.runtime.backtest import cutoff_rows
 from aru.runtime.engine import NetworkEngine
 from aru.runtime.state import SeriesState
@@ -65,7 +65,7 @@ def backtest(model: Forecaster, df: pd.DataFrame, windows: int, variant: str) ->
     kind = Unlearning if variant == "frozen" else NetworkEngine
     settings = dataclasses.replace(model.settings, **VARIANTS[variant])
     engine = kind(settings, runtime.engine.schema, copy.deepcopy(runtime.engine.models), runtime.engine.device)
-    other = Runtime(engine, runtime.freq, runtime.style)
+    other = ForecastRuntime(engine, runtime.freq, runtime.style)
     panel = other.read_history(df, in_sight=h * (windows + 1))
     frames = []
     for fold in other.rolling(panel, cutoff_rows(panel, h, windows, h), LEVELS, adapt=True, static_df=None):

@@ -39,9 +39,9 @@ from aru.errors import (
     ValueRangeError,
 )
 from aru.models import MODELS
-from aru.runtime import Runtime
+from aru.runtime import ForecastRuntime
 from aru.runtime.engine import Forecast, NetworkEngine
-from aru.runtime.runtime import warn_failed
+from aru.runtime.forecasting import warn_failed
 from aru.runtime.table import StateTable
 from aru.store import folder as saving
 from tests.making import flat, make
@@ -415,7 +415,7 @@ def test_an_ensemble_averages_its_members() -> None:
         engine = NetworkEngine(f.settings, f.runtime.engine.schema, [copy.deepcopy(model)], torch.device("cpu"))
         table = StateTable(f.ids, f.table.states._replace(members=(f.table.states.members[i],)))
         assert f.trained is not None
-        one.trained = f.trained._replace(runtime=Runtime(engine, f.runtime.freq, f.runtime.style), table=table)
+        one.trained = f.trained._replace(runtime=ForecastRuntime(engine, f.runtime.freq, f.runtime.style), table=table)
         parts.append(one.predict(level=[80]))
     for column in whole.columns[2:]:
         expected = np.mean([p[column] for p in parts], axis=0)
@@ -488,7 +488,7 @@ def test_cross_validation_names_series_that_are_too_short(plain: Forecaster) -> 
     df = pd.concat([DF, frame(("some",), 2 * H, begins), frame(("none",), H, begins), frame(("all",), 3 * H, begins)])
     with pytest.warns(
         AruWarning,
-        match=r"2 of 5 series are too short for 2 windows: none, some\. They count .*, 1 of them with none\.",
+        match=r"2 of 5 series are too short for 2 windows: none, some\. They are scored .*, 1 of them with none\.",
     ):
         rolled = plain.cross_validation(df, n_windows=2)
     assert rolled.groupby("unique_id")["cutoff"].nunique().to_dict() == {"a": 2, "all": 2, "b": 2, "some": 1}

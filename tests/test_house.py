@@ -52,6 +52,23 @@ def test_a_class_name_is_used_once() -> None:
     assert repeated(found) == {}
 
 
+def constants(path: Path) -> set[str]:
+    """Names in capitals that a module gives a value."""
+    assigned = [node for node in ast.parse(path.read_text()).body if isinstance(node, (ast.Assign, ast.AnnAssign))]
+    targets = [t for node in assigned for t in (node.targets if isinstance(node, ast.Assign) else [node.target])]
+    return {node.id for t in targets for node in ast.walk(t) if isinstance(node, ast.Name) and node.id.isupper()}
+
+
+def test_the_name_of_a_constant_is_used_once() -> None:
+    """It may be imported wherever it is needed."""
+    found = defaultdict(list)
+    for path in FILES:
+        for name in constants(path):
+            found[name].append(places(path))
+    assert {"SHOWN", "FAR_FACTOR", "FAR_COUNT", "_LOADERS"} <= set(found)
+    assert repeated(found) == {}
+
+
 def test_a_file_fits_one_sitting() -> None:
     lengths = {places(path): len(path.read_text().splitlines()) for path in FILES}
     assert {name: n for name, n in lengths.items() if n > LINES} == {}

@@ -392,7 +392,7 @@ def test_series_can_be_forgotten(trained: Forecaster) -> None:
 def test_names_must_be_names(trained: Forecaster) -> None:
     stream = Stream(trained)
     for ids in ([None], [1.5, "a"], [("a",)]):
-        with pytest.raises(InputError, match=r"no names of series: .*strings or integers"):
+        with pytest.raises(InputError, match=r"not ids of series: .*strings or integers"):
             stream.predict(ids=ids)
     assert stream.predict(ids=np.str_("a"))["unique_id"].tolist() == ["a"] * H
 

@@ -1,4 +1,4 @@
-"""`Adapter`: forecasts of any frozen model, corrected per series and lead as their truth arrives."""
+"""`Adapter`: corrects the forecasts of any frozen model, per series and lead, as actual values arrive."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import Any, Literal, NamedTuple
 import narwhals as nw
 import numpy as np
 import pandas as pd
-import torch
 
 from aru.data.columns import Ints, as_frame, name_rows, read_ids, require_columns
 from aru.data.frames import FrameStyle
@@ -19,11 +18,11 @@ from aru.data.frequency import Frequency, to_index
 from aru.data.guess import guess_frequency
 from aru.data.model_columns import ModelColumns, ReadForecasts, find_models, read_forecasts, with_values
 from aru.data.panel import Known, Panel, read_panel
-from aru.data.rows import Ragged
-from aru.errors import AruError, ColumnError, ConfigError, InputError, NotFittedError, StorageError
+from aru.errors import AruError, ColumnError, ConfigError, InputError, NotFittedError, StorageError, quoted, verbatim
+from aru.nn.ridge import warm_up
 from aru.nn.tree import leaves, rebuild
-from aru.runtime import Runtime
-from aru.runtime.correction import AdapterState, CorrectionEngine, arrange, grow
+from aru.runtime import CorrectionRuntime
+from aru.runtime.correction import AdapterState, CorrectionEngine
 from aru.runtime.records import Record
 from aru.runtime.update import UpdateResult
 from aru.settings import AdapterSettings, CalibrationName
@@ -32,7 +31,7 @@ from aru.store.folder import Saved, read_folder, write_folder
 
 
 class FrameSchema(NamedTuple):
-    """What the first frames settled: how time passes, which models and levels there are, how frames look."""
+    """What the first frames decided: frequency, models, interval levels, types of ids and times, kind of frame."""
 
     freq: str | int | None
     models: tuple[str, ...]
@@ -44,7 +43,7 @@ class FrameSchema(NamedTuple):
 
     @property
     def style(self) -> FrameStyle:
-        """How frames are written."""
+        """The kind of frame that is returned."""
         return FrameStyle(self.backend, self.ds)
 
     @classmethod
@@ -54,24 +53,24 @@ class FrameSchema(NamedTuple):
 
 
 class Adapter:
-    """Corrects the forecasts of other models per series and lead, from what they got wrong before.
+    """Corrects the forecasts of other models, per series and lead, from their past errors.
 
-    Forecasts are frames as Nixtla's libraries write them: `unique_id`, `ds`, perhaps `cutoff`, and a column for every
-    model, with `<model>-lo-90` and `<model>-hi-90` beside it where there are intervals. A forecast teaches when its
-    truth has been observed; until then it waits in the state, whose size does not depend on the length of history. A
-    series about which nothing is known keeps the forecasts that it was given.
+    Forecasts are frames as Nixtla's libraries write them: `unique_id`, `ds`, optionally `cutoff`, and a column per
+    model, with `<model>-lo-90` and `<model>-hi-90` for its intervals. A forecast waits in the state until its actual
+    value arrives; only then is its error learned from. The size of a state does not depend on the length of history.
+    Forecasts of a series without past errors are returned unchanged.
 
     Args:
         h: The longest lead, in steps.
         freq: Pandas offset alias, or an integer for integer `ds`; None: rows are consecutive whatever their dates;
-            "auto": read off the first frame, whose longest series must have three rows; without a Saturday or Sunday
-            among them, days are business days.
-        season_length: Steps of the seasonal pattern; None: the natural one of the frequency.
+            "auto": inferred from the longest series of the first frame, which needs three rows. Daily rows without a
+            Saturday or Sunday are taken for business days.
+        season_length: Steps of a season; None: the natural one of the frequency.
         models: Models whose columns are adapted; None: all numeric columns but `y`.
-        alphas: How statistics age with every step; the corrections of several factors are averaged.
-        ridge: Strength of the prior, which is the frozen forecast itself, in observations.
-        gate: Mix frozen and adapted forecast per series and block of leads, never much worse than the better one.
-        calibration: "online" moves the ends of intervals per series and lead so that their coverage stays nominal.
+        alphas: Aging factors of the statistics per step; the corrections of several factors are averaged.
+        ridge: Ridge penalty in observations: it shrinks the correction to zero, that is, to the frozen forecast.
+        gate: Mix frozen and adapted forecast, per series and block of leads, to be never much worse than the better.
+        calibration: "online" moves the ends of intervals, per series and lead, to keep their nominal coverage.
         store: Path of a SQLite file, created on first use; None keeps the states in memory; or a store object.
     """
 
@@ -90,22 +89,24 @@ class Adapter:
         self.settings = AdapterSettings(h, freq, season_length, models, alphas, ridge, gate, calibration)
         if freq != "auto":
             Frequency(freq)
+        warm_up()  # not inside the first transaction
         self.store = open_store(store)
         self.frame_schema()
 
     def frame_schema(self) -> FrameSchema | None:
-        """What the frames so far have settled; None before the first one."""
+        """What the frames so far decided; None before the first one."""
         with self.store.reading() as view:
             return self._schema(view)
 
     def update(self, actuals: Any, late: Literal["raise", "skip"] = "raise") -> UpdateResult:
-        """Take in observations of known and of new series (`unique_id`, `ds`, `y`): all of them or none.
+        """Take in observations (`unique_id`, `ds`, `y`) of known and new series: all are applied or none.
 
-        Pending forecasts for these rows mature. Rows that were consumed before are counted as duplicates and ignored;
-        other rows at or before a series' latest time are late: "raise" rejects the call, "skip" leaves them out.
+        The errors of pending forecasts for these rows are learned from. Rows that were consumed before are counted as
+        duplicates and ignored. Other rows at or before a series' latest time are late: "raise" rejects the call,
+        "skip" leaves them out.
         """
         if late not in ("raise", "skip"):
-            raise ConfigError(f"`late={late!r}` is not known", "Choose 'raise' or 'skip'.")
+            raise ConfigError(f"`late={quoted(late)}` is not known", "Choose 'raise' or 'skip'.")
         frame = as_frame(actuals, "actuals")
         with self.store.writing() as change:
             schema = self._settle(self._schema(change), frame, "actuals")
@@ -118,10 +119,10 @@ class Adapter:
         return update.result
 
     def adapt(self, forecasts: Any) -> Any:
-        """The same frame with its forecasts adapted; they are remembered until their truth arrives.
+        """The same frame with corrected forecasts. The forecasts wait in the state for their actual values.
 
-        Forecasts begin after the latest observation of their series, which is the `cutoff` where the frame has one. To
-        adapt the same forecasts again changes nothing.
+        Forecasts must begin right after the latest observation of their series; a `cutoff` must be its time. Adapting
+        the same forecasts again changes nothing.
         """
         frame = as_frame(forecasts, "forecasts")
         columns = find_models(frame, self.settings.models)
@@ -136,18 +137,16 @@ class Adapter:
             given = read_forecasts(frame, runtime.freq, self.settings.h, columns, schema.models, schema.levels, latest)
             _check_kinds(schema, given)
             _require_latest(given, latest)
-            engine = runtime.engine
-            ready = arrange(engine, given.ids.get_indexer(known), state, len(given.ids))
-            after, adapted = engine.issue(engine.begin(ready, torch.from_numpy(given.cutoff)), given.issued)
+            after, adapted = runtime.issue(given.ids.get_indexer(known), state, given.cutoff, given.issued)
             self._write(change, schema, given.ids, after)
         return with_values(frame, given, adapted)
 
     def cross_validation(self, forecasts: Any, actuals: Any = None, keep: bool = False) -> Any:
-        """Adapt a whole history of forecasts (with `cutoff`), each with what was known at its cutoff and no more.
+        """Adapt a history of forecasts (with `cutoff`), each with only what was known at its cutoff.
 
-        The same as `update` and `adapt` step by step from the beginning, in one go. Without `actuals` the truth is the
-        column `y` of the forecasts. The adapter's own states are left alone, unless `keep` is true: then they become
-        those after the last row.
+        The result is that of `update` and `adapt` step by step, from empty states. Without `actuals` the actual values
+        are the column `y` of the forecasts. With `keep` the final states replace those of the adapter; otherwise its
+        states do not change.
         """
         frame = as_frame(forecasts, "forecasts")
         require_columns(frame, ["unique_id", "ds", "cutoff"], "forecasts")
@@ -155,19 +154,14 @@ class Adapter:
         truth = _truth(frame) if actuals is None else as_frame(actuals, "actuals")
         schema = self._settle(None, truth, "actuals", columns)
         runtime = _runtime(self.settings, schema)
-        engine, freq = runtime.engine, runtime.freq
-        given = read_forecasts(frame, freq, self.settings.h, columns, schema.models, schema.levels)
+        given = read_forecasts(frame, runtime.freq, self.settings.h, columns, schema.models, schema.levels)
         _check_kinds(schema, given)
-        panel, origin = _history(truth, given, freq, engine.max_gap)
-        starts, lengths, skipped = (torch.from_numpy(v) for v in (panel.starts, panel.lengths, panel.skipped))
-        data = Ragged(engine.schema.encode(panel), starts, lengths, skipped)
-        fresh = arrange(engine, np.zeros(0, np.int64), runtime.no_records().now, len(panel.ids))
-        state, adapted = engine.replay(fresh, data, given.issued, origin)
+        panel, origin = _history(truth, given, runtime)
+        state, adapted = runtime.replay(panel, given.issued, origin)
         if keep:
             with self.store.writing() as change:
                 change.delete(change.keys())
                 self._write(change, schema, panel.ids, state)
-        assert adapted is not None
         return with_values(frame, given, adapted)
 
     def series(self) -> Any:
@@ -178,7 +172,7 @@ class Adapter:
         return schema.style.build(columns)
 
     def forget(self, ids: Iterable[Any] | str | int) -> int:
-        """Remove series for good, all of them or none, and return their number."""
+        """Delete the states of series, all of them or none. Returns the number of series."""
         return exchange.forget(self.store, ids)
 
     def save(self, path: str | Path) -> None:
@@ -202,35 +196,39 @@ class Adapter:
         except AruError:
             raise
         except (KeyError, TypeError, ValueError, IndexError, RuntimeError, AttributeError) as error:
-            raise StorageError(f"{path} is no saved adapter ({error!r})", "Give the folder that save wrote.") from error
+            raise StorageError(
+                f"{verbatim(path)} is no saved adapter ({quoted(error)})", "Give the folder that save wrote."
+            ) from error
         with adapter.store.writing() as change:
             if change.about() is not None:
-                raise StorageError(f"{adapter.store} has states already", "Load into a new store.")
+                raise StorageError(f"{verbatim(adapter.store)} has states already", "Load into a new store.")
             adapter._write(change, schema, ids, state)
         return adapter
 
     def close(self) -> None:
-        """Let go of the store's files; whoever uses the adapter next opens them again."""
+        """Close the store's files. The next use of the adapter opens them again."""
         self.store.close()
 
     def _schema(self, view: Transaction) -> FrameSchema | None:
-        """What the store's frames settled, None in an empty store; refuse one of a stream or of other settings."""
+        """The frame schema in the store, None if it is empty; refuse a store of a stream or of other settings."""
         about = view.about()
         if about is None:
             return None
         if about.adapter is None:
-            raise StorageError(f"{self.store} holds the states of a stream, not of an adapter", "Give another file.")
+            raise StorageError(
+                f"{verbatim(self.store)} holds the states of a stream, not of an adapter", "Give another file."
+            )
         schema = FrameSchema.of(about.adapter["schema"])
         if about.adapter["settings"] != self.settings.to_json():
             raise StorageError(
-                f"{self.store} was written by an adapter with other settings: {about.adapter['settings']}",
+                f"{verbatim(self.store)} was written by an adapter with other settings: {about.adapter['settings']}",
                 "Use these settings, or a new file.",
             )
         self._about(schema).require(about, self.store)
         return schema
 
     def _about(self, schema: FrameSchema) -> About:
-        """How a store describes the records."""
+        """The description of the records for the store."""
         columns = {**schema._asdict(), "models": list(schema.models), "levels": list(schema.levels)}
         described = {"settings": self.settings.to_json(), "schema": columns}
         return dataclasses.replace(_runtime(self.settings, schema).describe(), adapter=described)
@@ -238,7 +236,7 @@ class Adapter:
     def _settle(
         self, old: FrameSchema | None, frame: nw.DataFrame[Any], name: str, columns: ModelColumns | None = None
     ) -> FrameSchema:
-        """The schema after this frame: it may be the first one, or the first with some model or level."""
+        """The schema after this frame, which may be the first one or bring new models or levels."""
         if old is None:
             require_columns(frame, ["unique_id", "ds"], name)
             freq = guess_frequency(frame, name) if self.settings.freq == "auto" else self.settings.freq
@@ -251,7 +249,7 @@ class Adapter:
         return old._replace(models=tuple(dict.fromkeys(models)), levels=tuple(dict.fromkeys(levels)))
 
     def _read(self, view: Transaction, schema: FrameSchema, ids: pd.Index[Any]) -> tuple[pd.Index[Any], AdapterState]:
-        """Those of the series that are known, and their states."""
+        """The known ones among these series, and their states."""
         blobs = view.get(ids.tolist())
         known = ids[[blob is not None for blob in blobs]]
         record = _runtime(self.settings, schema).decode([b for b in blobs if b is not None], known)
@@ -266,23 +264,21 @@ class Adapter:
     def _grow(self, change: Transaction, old: FrameSchema, schema: FrameSchema) -> None:
         """Make room for new models or levels in the records of all series."""
         ids, state = self._read(change, old, exchange.index_of(change.keys(), old.integer_ids))
-        runtime = _runtime(self.settings, schema)
-        room = arrange(runtime.engine, np.zeros(0, np.int64), runtime.no_records().now, len(ids))
-        self._write(change, schema, ids, grow(state, room))
+        self._write(change, schema, ids, _runtime(self.settings, schema).grow(state))
 
 
 @functools.lru_cache(maxsize=16)
-def _runtime(settings: AdapterSettings, schema: FrameSchema) -> Runtime[CorrectionEngine]:
-    """What settings and schema make."""
+def _runtime(settings: AdapterSettings, schema: FrameSchema) -> CorrectionRuntime:
+    """The runtime of these settings and this schema."""
     freq = Frequency(schema.freq)
     season = settings.season_length or next(iter(freq.seasons()), None)
     kinds = (schema.integer_ids, schema.datetime)
     engine = CorrectionEngine(settings, season, len(schema.models), schema.levels, kinds)
-    return Runtime(engine, freq, schema.style)
+    return CorrectionRuntime(engine, freq, schema.style)
 
 
 def _require_latest(given: ReadForecasts, known: Known) -> None:
-    """Forecasts are adapted at the latest observation of their series, once for each series."""
+    """Refuse forecasts with several cutoffs per series, or with a cutoff that is not its latest observation."""
     twice = np.flatnonzero(np.diff(given.series) == 0)
     if len(twice):
         rows = name_rows(given.ids[given.series[twice]], given.cutoff[twice + 1], given.datetime)
@@ -316,13 +312,14 @@ def _check_kinds(schema: FrameSchema, given: ReadForecasts) -> None:
 
 
 def _truth(frame: nw.DataFrame[Any]) -> nw.DataFrame[Any]:
-    """The observations that a cross-validation frame holds beside its forecasts."""
+    """The observations in a cross-validation frame."""
     require_columns(frame, ["y"], "forecasts")
     return frame.select("unique_id", "ds", "y").unique(["unique_id", "ds"], keep="first", maintain_order=True)
 
 
-def _history(truth: nw.DataFrame[Any], given: ReadForecasts, freq: Frequency, max_gap: int) -> tuple[Panel, Ints]:
-    """Observations, and which forecasts were issued at each; a cutoff without an observation is a missing value."""
+def _history(truth: nw.DataFrame[Any], given: ReadForecasts, runtime: CorrectionRuntime) -> tuple[Panel, Ints]:
+    """Observations, and the forecasts issued at each row. A cutoff without an observation is a missing value."""
+    freq, max_gap = runtime.freq, runtime.max_gap
     actual = read_panel(truth, freq, max_gap=max_gap, name="actuals")
     if (actual.ids.dtype == np.int64) != (given.ids.dtype == np.int64) or actual.datetime != given.datetime:
         raise ColumnError("unique_id and ds of `actuals` and `forecasts` are of different kinds", "Convert them.")
@@ -346,6 +343,6 @@ def _history(truth: nw.DataFrame[Any], given: ReadForecasts, freq: Frequency, ma
 def _require(schema: FrameSchema | None) -> FrameSchema:
     if schema is None:
         raise NotFittedError(
-            "The adapter has seen nothing yet", "Call update, adapt or cross_validation with keep=True first."
+            "The adapter has no data yet", "Call update, adapt or cross_validation with keep=True first."
         )
     return schema

@@ -7,7 +7,7 @@
     │   ├── ValueRangeError            infinite or impossible values, or no value at all
     │   ├── FrequencyError             timestamps do not lie on the grid of `freq`
     │   ├── FutureError                known-future covariates are missing for the horizon
-    │   ├── LateError                  rows at or before what a series has already seen
+    │   ├── LateError                  rows at or before the latest time of their series
     │   ├── UnknownSeriesError         a series that was never observed
     │   └── TooLittleDataError         not enough rows to train or to evaluate
     ├── ConfigError (ValueError)       a setting is wrong or does not fit another
@@ -15,30 +15,52 @@
     ├── StorageError (RuntimeError)    a saved model or a data file cannot be read or written
     └── NumericalError (ArithmeticError)  a solve failed; names the series
 
-    AruWarning (UserWarning)           something was contained and is reported
+    AruWarning (UserWarning)           a problem that did not stop the call
 
-An error has a problem, a remedy, and the columns and rows that it is about. In problem and remedy, backticks mark the
-library's own names of tables and arguments: `new_df`, `late='skip'`. The command line and the service put their own
-names in their place; a Python user reads them without the backticks.
+An error has a problem, a remedy, and the columns and rows concerned. In problem and remedy, backticks mark the
+library's names of tables and arguments: `new_df`, `late='skip'`. The command line and the service replace them by
+their own names; for Python users only the backticks are removed. Text from users (ids, columns, values, files) may
+contain backticks: it must be put into a message by `verbatim`, `quoted` or `listing`, or as `Offending` rows.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 SHOWN = 5  # rows or names in a message
+REPORTED = 100  # rows that an error carries
 _NAME = re.compile("`([^`]*)`")
+_BACKTICK = "\ufdd0"  # stands for a user's backtick; Unicode keeps this code free of any character
 
 
 def reword(text: str, name: Callable[[str], str] = str) -> str:
-    """The text with every name between backticks replaced by what `name` makes of it."""
-    return _NAME.sub(lambda found: name(found[1]), text)
+    """The text with every name between backticks replaced by `name` of it. Backticks of users are kept."""
+    return _NAME.sub(lambda found: name(found[1]), text).replace(_BACKTICK, "`")
+
+
+def verbatim(value: object) -> str:
+    """A user's value for a message, with its backticks protected from `reword`."""
+    return as_text(value).replace("`", _BACKTICK)
+
+
+def quoted(value: object) -> str:
+    """The same as Python writes it, with quotation marks around text."""
+    return verbatim(repr(value))
+
+
+def as_text(value: object) -> str:
+    """A value for people to read: a time without its time of day where that is midnight."""
+    return str(value).removesuffix(" 00:00:00") if isinstance(value, datetime) else str(value)
 
 
 class Offending:
-    """The rows that an error is about: the first few of them by column, and how many there are."""
+    """The rows that an error concerns: the first few of them by column, and their number.
+
+    Ids are strings or integers. Times are datetimes or integers, or the given values if they could not be read.
+    """
 
     def __init__(self, columns: Mapping[str, Sequence[Any]], total: int | None = None) -> None:
         self.columns = {name: list(values) for name, values in columns.items()}
@@ -48,9 +70,13 @@ class Offending:
     def __len__(self) -> int:
         return self.total
 
+    def __format__(self, spec: str) -> str:
+        """The rows as part of a message."""
+        return verbatim(self)
+
     def __str__(self) -> str:
         keys = list(zip(*(self.columns[name] for name in ("unique_id", "ds") if name in self.columns), strict=True))
-        head = [f"({', '.join(map(str, key))})" if len(key) > 1 else str(key[0]) for key in keys[:SHOWN]]
+        head = [f"({', '.join(map(as_text, key))})" if len(key) > 1 else as_text(key[0]) for key in keys[:SHOWN]]
         if "row" in self.columns:
             head = [f"{key} in row {row}" for key, row in zip(head, self.columns["row"], strict=False)]
         return ", ".join(head) + (f" and {self.total - SHOWN} more" if self.total > SHOWN else "")
@@ -62,8 +88,10 @@ class AruError(Exception):
     Args:
         problem: What is wrong, a sentence without its full stop.
         remedy: What to do about it, whole sentences.
-        columns: The columns that it is about.
-        rows: The rows that it is about.
+        columns: The columns concerned.
+        rows: The rows concerned.
+
+    `problem` and `remedy` have the marks of names and of users' backticks; `reword` makes them readable.
     """
 
     def __init__(
@@ -76,7 +104,7 @@ class AruError(Exception):
         return self.worded()
 
     def worded(self, name: Callable[[str], str] = str) -> str:
-        """Problem and remedy in one text, with another name for every table and argument."""
+        """Problem and remedy in one text, with tables and arguments renamed by `name`."""
         return reword(f"{self.problem}. {self.remedy}".strip(), name)
 
 
@@ -105,7 +133,7 @@ class FutureError(InputError):
 
 
 class LateError(InputError):
-    """Rows lie at or before what a series has already seen; `rows` has the reason of each."""
+    """Rows lie at or before the latest time of their series; `rows` has the reason for each."""
 
 
 class UnknownSeriesError(InputError):
@@ -133,18 +161,23 @@ class NumericalError(AruError, ArithmeticError):
 
 
 class AruWarning(UserWarning):
-    """Something went wrong, was contained, and is reported here. Its text is marked up as those of errors are."""
+    """A problem that did not stop the call. Backticks in its text mean the same as in errors."""
 
     def __str__(self) -> str:
         return self.worded()
 
     def worded(self, name: Callable[[str], str] = str) -> str:
-        """The text with another name for every table and argument."""
+        """The text with tables and arguments renamed by `name`."""
         return reword(str(self.args[0]), name)
 
 
+def name_series(ids: Any) -> Offending:
+    """Series for an error: the first ones of a list or array of ids, and their number."""
+    return Offending({"unique_id": [i.item() if hasattr(i, "item") else i for i in ids[:REPORTED]]}, len(ids))
+
+
 def listing(items: Sequence[object], shown: int = SHOWN) -> str:
-    """The first few items, and how many more there are."""
-    head = ", ".join(str(item) for item in items[:shown])
+    """The first few items for a message, and how many more there are."""
+    head = ", ".join(map(verbatim, items[:shown]))
     more = len(items) - shown
     return f"{head} and {more} more" if more > 0 else head

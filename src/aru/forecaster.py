@@ -20,18 +20,11 @@ from aru.data.frames import FrameStyle
 from aru.data.frequency import Frequency, Times
 from aru.data.panel import Panel, read_panel
 from aru.data.schema import Schema, choose_lags, context_length
-from aru.errors import (
-    AruError,
-    AruWarning,
-    NotFittedError,
-    StorageError,
-    TooLittleDataError,
-    listing,
-)
+from aru.errors import AruError, AruWarning, NotFittedError, StorageError, listing, quoted, verbatim
 from aru.models import build, resolve
 from aru.nn.device import choose_device
 from aru.nn.tree import concat, leaves, rebuild
-from aru.runtime import Runtime
+from aru.runtime import ForecastRuntime
 from aru.runtime.backtest import cutoff_rows
 from aru.runtime.engine import NetworkEngine
 from aru.runtime.records import Record
@@ -50,16 +43,16 @@ from aru.settings import (
 from aru.store.exchange import index_of
 from aru.store.folder import Saved, read_folder, write_folder
 
-SPARSE = 0.1  # share of steps that have a row, below which the frequency is probably wrong
+SPARSE = 0.1  # if fewer of the steps have a row, the frequency is probably wrong
 
 
 class Trained(NamedTuple):
-    """What a training leaves behind."""
+    """The result of training: model and states."""
 
-    runtime: Runtime[NetworkEngine]
+    runtime: ForecastRuntime
     table: StateTable  # the states of all series
     ids: pd.Index[Any]  # the series that were trained on
-    until: Times  # the latest time of each of them
+    until: Times  # the latest training time of each of them
 
 
 class Forecaster:
@@ -98,7 +91,7 @@ class Forecaster:
         given = {name: value for name, value in locals().items() if name != "self"}
         for name in ("futr_exog_list", "hist_exog_list", "stat_exog_list"):
             given[name] = given[name] or ()
-        self.settings = resolve(Settings(**given))  # refuse what the model cannot do now, not after reading the data
+        self.settings = resolve(Settings(**given))  # errors before the data are read
         self.freq = Frequency(freq)
         self.val_loss = math.nan  # of the last training; NaN without validation
         self.trained: Trained | None = None
@@ -108,7 +101,7 @@ class Forecaster:
         told["freq"] = repr(settings.freq)
         if self.trained is None:
             return f"Forecaster({', '.join(f'{k}={v}' for k, v in told.items())}, not trained)"
-        schema = self.runtime.engine.schema
+        schema = self.runtime.schema
         told |= {"input_size": schema.input_size, "lags": list(schema.lags), "distribution": repr(schema.distribution)}
         (until,) = show_times(self.trained.until.max(keepdims=True), schema.datetime)
         facts = f"{len(self.table):,} series, trained until {until}"
@@ -122,8 +115,8 @@ class Forecaster:
         return twin
 
     @property
-    def runtime(self) -> Runtime[NetworkEngine]:
-        """What updates and forecasts are made with; for a forecaster that was trained or loaded."""
+    def runtime(self) -> ForecastRuntime:
+        """The trained model with its frequency; an error before `fit` or `load`."""
         return self._require_training().runtime
 
     @property
@@ -144,12 +137,12 @@ class Forecaster:
     def fit(
         self, df: Any, static_df: Any = None, val_size: int = 0, checkpoint_dir: str | Path | None = None
     ) -> Forecaster:
-        """Train on a long frame; afterwards the states have consumed all of it.
+        """Train on a long frame. Afterwards the state of each series has consumed all of its rows.
 
-        `df` may be a folder of Parquet files that are partitioned by series: its rows are then read as they are needed.
-        The last `val_size` rows of each series are kept out of the loss and watched as validation. With
-        `checkpoint_dir` training saves its progress there and resumes from it, for the same settings and data.
-        Other data begin anew, with a warning; other settings are refused.
+        `df` may also be a folder of Parquet files that are partitioned by series; they are read as needed. The last
+        `val_size` rows of each series are for validation, not for the loss. With `checkpoint_dir` training saves its
+        progress there and resumes from it. A checkpoint of other data is replaced, with a warning; one of other
+        settings is an error.
         """
         from aru.training.history import History, ParquetParts
         from aru.training.run import Checkpoints, train
@@ -158,20 +151,19 @@ class Forecaster:
         val_size = check_whole("val_size", val_size, 0)
         needed = ["unique_id", "ds", "y", *settings.futr_exog_list, *settings.hist_exog_list]
         frames = ParquetParts(df, needed) if isinstance(df, (str, Path)) else [df]
-        # How many rows there are to learn lags from is not known yet: these are all that can be chosen.
+        # The longest series is not known before reading, so this takes the longest lags that may be chosen.
         lags = choose_lags(settings, self.freq, rows=sys.maxsize)
         seen = context_length(settings, self.freq) + max(lags, default=0)
         history = History(frames, functools.partial(self._read, seen=seen), static_df, settings, val_size)
         schema = history.learn(self.freq, identify=checkpoint_dir is not None)
-        self._check_enough(max(int(lengths.max()) for lengths in history.part_lengths), val_size)
         _warn_fine(self.freq, history.presence, history.likely)
         kept = None if checkpoint_dir is None else Checkpoints(Path(checkpoint_dir), history.fingerprint)
         run = train(history, settings, schema, kept)
         engine = NetworkEngine(run.settings, schema, run.models, choose_device(settings.accelerator))
         states = [engine.advance(engine.empty(part.static), part.rows) for part in history.parts()]
-        # Only now: a training that broke off leaves what was there before.
+        # Assigned last, so that a failed training leaves the forecaster as it was.
         self.settings, self.val_loss = run.settings, run.val_loss
-        runtime = Runtime(engine, self.freq, FrameStyle.of(frames[0]))
+        runtime = ForecastRuntime(engine, self.freq, FrameStyle.of(frames[0]))
         self.trained = Trained(runtime, StateTable(history.ids, concat(states)), history.ids, history.until)
         return self
 
@@ -181,7 +173,7 @@ class Forecaster:
         level: Sequence[float] | None = None,
         ids: Iterable[Any] | str | int | None = None,
     ) -> Any:
-        """Forecast the next h steps of every known series, or of `ids`. Nothing is changed.
+        """Forecast the next h steps of every known series, or of `ids`. States do not change.
 
         `futr_df` holds the known-future covariates of these steps; without a frequency also their timestamps.
         """
@@ -190,7 +182,7 @@ class Forecaster:
         return self.runtime.build(columns, futr_df)
 
     def predict_new(self, futr_df: Any, static_df: Any = None, level: Sequence[float] | None = None) -> Any:
-        """Forecast the first h steps of series that have no value yet, from static and known covariates alone.
+        """Cold start: forecast the first h steps of series without any value, from covariates alone.
 
         `futr_df` names the series and holds their first h rows.
         """
@@ -198,10 +190,10 @@ class Forecaster:
         return self.runtime.build(columns, futr_df)
 
     def update(self, new_df: Any, static_df: Any = None, late: Literal["raise", "skip"] = "raise") -> UpdateResult:
-        """Take in new observations of known and of new series, rows in any order: all of them or none.
+        """Take in new observations of known and new series. Rows come in any order; all are applied or none.
 
-        Rows a series has already consumed are counted as duplicates and ignored. A row at or before a series' latest
-        time with another or an unknown value is late: `late="raise"` rejects the call, "skip" applies the rest.
+        Rows that a series has consumed before are counted as duplicates and ignored. Any other row at or before a
+        series' latest time is late: `late="raise"` rejects the call, "skip" applies the other rows.
         """
         runtime, table = self.runtime, self.table
         new = runtime.read(new_df)
@@ -215,10 +207,10 @@ class Forecaster:
         return update.result
 
     def without_series(self) -> Forecaster:
-        """The same model, knowing no series: `update` then builds states from nothing but what it is given."""
-        trained, engine = self._require_training(), self.runtime.engine
+        """The same model without the state of any series."""
+        trained = self._require_training()
         twin = self.__copy__()
-        twin.trained = trained._replace(table=StateTable([], engine.empty(engine.schema.no_static())))
+        twin.trained = trained._replace(table=StateTable([], trained.runtime.no_records().now))
         return twin
 
     def cross_validation(
@@ -230,16 +222,16 @@ class Forecaster:
         adapt: bool = True,
         static_df: Any = None,
     ) -> Any:
-        """Rolling forecasts over the end of `df`, without retraining and without touching this forecaster's states.
+        """Rolling-origin forecasts over the end of `df`, without retraining. The forecaster's states do not change.
 
-        States start empty and replay `df`. With `adapt=False` the statistics of a series freeze at its first cutoff
-        while its context moves on. Cutoffs count back from each series' own end; a series has those that come after its
-        first value, and one that lacks some is named in a warning.
+        States start empty and replay `df`. With `adapt=False` the statistics of a series are frozen at its first
+        cutoff, while its context moves on. Cutoffs count back from the end of each series and must come after its
+        first value. A warning names series that are too short for all cutoffs.
         """
         runtime, h = self.runtime, self.settings.h
         n_windows = check_whole("n_windows", n_windows, 1)
         step_size = h if step_size is None else check_whole("step_size", step_size, 1)
-        # Steps are left out of long gaps only where no cutoff can fall.
+        # Long gaps are shortened only before the first possible cutoff.
         panel = runtime.read_history(df, in_sight=h + step_size * n_windows)
         cutoffs = cutoff_rows(panel, h, n_windows, step_size)
         folds = runtime.rolling(panel, cutoffs, level, adapt, static_df)
@@ -275,16 +267,16 @@ class Forecaster:
             "trained_until": trained.until.tolist(),
         }
         networks = {f"{i}-{name}": g for i, graphs in enumerate(engine.networks) for name, g in graphs.items()}
-        weights, states = (  # copies: a state and the origin that it follows may share tensors, which cannot be written
+        weights, states = (  # copies: safetensors cannot write tensors that share memory
             {k: v.detach().cpu().contiguous().clone() for k, v in tensors}
             for tensors in (parts, leaves(self.table.states))
         )
         write_folder(path, Saved(model, weights, series, states, networks))
 
     def export_onnx(self, folder: str | Path) -> list[Path]:
-        """Write the networks of this model for ONNX Runtime, and their inputs for every known series.
+        """Write the networks of this model for ONNX Runtime, and their inputs for every known series; return the files.
 
-        docs/onnx.md runs them without torch. Returns the files.
+        docs/onnx.md shows how to run them without torch.
         """
         from aru.runtime.exporting import write_networks
 
@@ -301,7 +293,8 @@ class Forecaster:
         except (KeyError, TypeError, ValueError, IndexError, RuntimeError, AttributeError) as error:
             reason = f"{type(error).__name__}: {error}"
             raise StorageError(
-                f"{path} does not fit together ({reason})", "Read it with the version of aru that wrote it."
+                f"{verbatim(path)} does not fit together ({verbatim(reason)})",
+                "Read it with the version of aru that wrote it.",
             ) from error
 
     @classmethod
@@ -317,13 +310,13 @@ class Forecaster:
         engine = NetworkEngine(settings, schema, models, choose_device(accelerator), networks)
         forecaster = cls.__new__(cls)
         forecaster.settings, forecaster.val_loss, forecaster.freq = settings, math.nan, Frequency(settings.freq)
-        # Copied, because tensors in a file lie anywhere: results are equal to the bit only for aligned memory.
+        # Copied into aligned memory: tensors of the file may be unaligned, which changes the last bits of results.
         flat = {key: value.clone() for key, value in saved.states.items()}
         states = rebuild(engine.empty(schema.no_static()), flat)
         if len(saved.series["ids"]) != len(states.last):
             raise ValueError(f"{len(saved.series['ids'])} series but {len(states.last)} states")
         forecaster.trained = Trained(
-            runtime=Runtime(engine, forecaster.freq, FrameStyle(**saved.model["frame"])),
+            runtime=ForecastRuntime(engine, forecaster.freq, FrameStyle(**saved.model["frame"])),
             table=StateTable(saved.series["ids"], states),
             ids=index_of(saved.series["trained_ids"], schema.integer_ids),
             until=np.array(saved.series["trained_until"], dtype=np.int64),
@@ -331,24 +324,14 @@ class Forecaster:
         return forecaster
 
     def _read(self, df: Any, seen: int) -> Panel:
-        """Rows of a frame to train on. Of a gap, as many steps are kept as a forecast can see."""
+        """Rows of a frame to train on. Gaps are filled only as far as forecasts can see."""
         settings = self.settings
         columns = [*settings.futr_exog_list, *settings.hist_exog_list]
         panel = read_panel(df, self.freq, columns, max_gap=seen + settings.longest_window)
         return begin_with_values(panel, np.ones(len(panel.ids), bool), "df")
 
-    def _check_enough(self, longest: int, val_size: int) -> None:
-        longest, h = longest - val_size, self.settings.h
-        if longest < h + 1:
-            raise TooLittleDataError(
-                f"The longest series has {max(longest, 0)} rows to train on"
-                + (f" besides `val_size={val_size}`" if val_size else "")
-                + f", but `h={h}` needs at least {h + 1}",
-                "Use a shorter horizon or more history.",
-            )
-
     def _warn_cutoffs(self, panel: Panel, cutoffs: Ints) -> None:
-        """Scores inside the training data flatter the model."""
+        """Warn about cutoffs inside the training data, where scores are too good."""
         trained = self._require_training()
         at = trained.ids.get_indexer(panel.ids)
         until = np.where(at >= 0, trained.until[at], np.iinfo(np.int64).min)
@@ -357,7 +340,7 @@ class Forecaster:
         if len(inside):
             warnings.warn(
                 f"{len(inside)} series have cutoffs inside the training data: "
-                f"{name_rows(panel.ids[inside], first[inside], panel.datetime)}. These scores flatter the model; "
+                f"{name_rows(panel.ids[inside], first[inside], panel.datetime)}. These scores are too good; "
                 "evaluate on later rows.",
                 AruWarning,
                 stacklevel=3,
@@ -368,26 +351,26 @@ Forecaster.__doc__ = Settings.__doc__  # written once
 
 
 def _warn_fine(freq: Frequency, presence: Floats, likely: str | int | None) -> None:
-    """A grid of hardly anything but missing values is rarely what was meant."""
+    """Warn if nearly all steps of the frequency are missing values: it is probably too fine."""
     share = float(np.median(presence)) if len(presence) else 1.0
     if share < SPARSE:
-        advice = "Choose a coarser freq" if likely in (None, freq.freq) else f"Series look like `freq={likely!r}`"
+        advice = "Choose a coarser freq" if likely in (None, freq.freq) else f"Series look like `freq={quoted(likely)}`"
         warnings.warn(
-            f"Only {100 * share:.2g} % of the steps of `freq={freq.freq!r}` have a row in the typical series; the rest "
-            f"are missing values. {advice}; or use `freq=None` if rows are consecutive.",
+            f"Only {100 * share:.2g} % of the steps of `freq={quoted(freq.freq)}` have a row in the typical series; "
+            f"the rest are missing values. {advice}; or use `freq=None` if rows are consecutive.",
             AruWarning,
             stacklevel=3,
         )
 
 
 def _warn_short(panel: Panel, cutoffs: Ints) -> None:
-    """Nobody should take scores of some series for those of all."""
+    """Warn about series that are too short for all cutoffs: scores then cover only a part of the series."""
     windows = (cutoffs >= 0).sum(0)
     short, none = np.flatnonzero(windows < len(cutoffs)), int((windows == 0).sum())
     if len(short):
         warnings.warn(
             f"{len(short)} of {len(panel.ids)} series are too short for {len(cutoffs)} windows: "
-            f"{listing(list(panel.ids[short]))}. They count with the windows that they have"
+            f"{listing(list(panel.ids[short]))}. They are scored on the windows that they have"
             + (f", {none} of them with none" if none else "")
             + ". Use fewer windows, or more history.",
             AruWarning,
@@ -396,5 +379,5 @@ def _warn_short(panel: Panel, cutoffs: Ints) -> None:
 
 
 def _below(values: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    """What begins with a prefix, without it."""
+    """The items whose name begins with a prefix, named without it."""
     return {name.removeprefix(prefix): value for name, value in values.items() if name.startswith(prefix)}

@@ -1,8 +1,8 @@
-"""What a user can set: frozen dataclasses, validated once, before any data is seen.
+"""All settings: frozen dataclasses, validated once, before any data are read.
 
-`Settings` holds the arguments of `Forecaster`. What few people change lives in two classes of its own, `NetworkOptions`
-and `TrainingOptions`. Each name, type, default and sentence of documentation is written here and nowhere else: the
-command line, saved models and the reference are made from them (`documentation`, `fields_by_name`).
+`Settings` holds the arguments of `Forecaster`. Settings that few people change are in `NetworkOptions` and
+`TrainingOptions`. Names, types, defaults and documentation are written here alone: the command line, saved models and
+the reference are generated from them (`documentation`, `fields_by_name`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from aru.checked import CheckedFields, check_alphas, check_freq, check_inside, check_least
-from aru.errors import ConfigError, listing
+from aru.errors import ConfigError, listing, quoted
 
 EncoderName = Literal["lstm", "gru", "sru", "fru"]
 Integration = Literal["residual", "skip", "paper", "direct"]
@@ -36,7 +36,7 @@ class Size:
     hidden: tuple[int, int, int]
 
 
-# The paper's hyper-parameter table, and one size beyond it.
+# The sizes of the paper's hyper-parameter table, and a larger one.
 SIZES: Mapping[str, Size] = MappingProxyType(
     {
         "small": Size(8, (8, 6, 6)),
@@ -55,18 +55,18 @@ class NetworkOptions(CheckedFields):
         encoder: The RNN that reads the context: "lstm", "gru", "sru" (statistical recurrent unit) or "fru" (Fourier
             recurrent unit).
         encoder_layers: Layers of the encoder.
-        alphas: Aging factors of the local statistics: what is left of an observation's weight after one step. 1
-            forgets nothing.
-        ridge: Ridge penalty of the local fit, or where it starts if it is learned.
+        alphas: Aging factors of the local statistics: the share of an observation's weight that remains after one
+            step. 1 forgets nothing.
+        ridge: Ridge penalty of the local fit; its initial value if it is learned.
         learn_ridge: Learn the ridge penalty, one per aging factor.
         learn_alphas: Learn the aging factors.
-        integration: How the local fit's prediction joins the network's forecast: "residual" (it corrects the global
-            forecast), "skip" (it enters by a skip connection), "paper" (as in the paper) or "direct" (it is the
-            forecast).
-        stride: Steps between the origins whose features enter the statistics. None: the horizon.
+        integration: How a series' local fit is combined with the global forecast. "residual": it fits the errors of
+            the global forecast and corrects it. "paper": it is an input of the output layers. "skip": the same, with
+            a skip connection. "direct": it is the forecast.
+        stride: Steps from one origin of a series to the next, in training and in local statistics. None: the horizon.
         scaler: What values are divided by: the "mean" of the whole series so far (as in the paper), the "level" of the
             context, or "auto", a mix of the two that training chooses.
-        robust: Give observations that the global forecast finds implausible less weight in the statistics.
+        robust: Give observations far from the global forecast, such as outliers, less weight in the local statistics.
         series_id: Give each series an embedding of its own.
         dropout: Dropout rate in the decoder and between layers of the encoder.
     """
@@ -85,7 +85,7 @@ class NetworkOptions(CheckedFields):
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work."""
+        """Refuse values that cannot work."""
         super().__post_init__()
         check_least("encoder_layers", self.encoder_layers, 1)
         check_least("stride", self.stride, 1)
@@ -101,13 +101,13 @@ class TrainingOptions(CheckedFields):
 
     Args:
         schedule: Learning rate over the steps: "one-cycle" (up, then down to zero) or "constant".
-        weight_average: Decay of the moving average of the weights, which is what forecasts use. 0: the last weights.
-        snapshots: Average the forecasts of this many epochs, those with the lowest validation loss. 0: the last epoch.
+        weight_average: Decay of the moving average of the weights that forecasts use. 0: use the last weights.
+        snapshots: Average the forecasts of this many epochs: those with the lowest validation loss. 0: the last epoch.
         search: Candidate values of settings, by name. The ones with the lowest validation loss are chosen.
-        cold_starts: Share of the series in a batch that are cut to begin at a random later time, as if they were new.
-            The network then learns to forecast from few values.
-        size_weight: Weight of a series in the loss: its mean |y| to this power. 0: all series count alike. Above 0
-            large series count more, as they do in scores that are pooled over series, such as ND.
+        cold_starts: Share of the series in a training batch that begin at a random later time, as cold starts. The
+            network then learns to forecast from few values.
+        size_weight: Power of a series' mean |y| that is its weight in the loss. 0: all series count alike. Above 0
+            large series count more, as they do in scores pooled over series, such as ND.
         trainer: Further options of Lightning's Trainer (devices, num_nodes, strategy, callbacks, ...).
     """
 
@@ -120,7 +120,7 @@ class TrainingOptions(CheckedFields):
     trainer: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work."""
+        """Refuse values that cannot work."""
         super().__post_init__()
         check_inside("weight_average", self.weight_average, 0, 1, open_end=True)
         check_least("snapshots", self.snapshots, 0)
@@ -131,7 +131,7 @@ class TrainingOptions(CheckedFields):
             candidates: list[Any] = list(self.search.values())
             lists = all(isinstance(v, Sequence) and not isinstance(v, str) and len(v) for v in candidates)
             if unknown or not lists:
-                what = f"cannot choose {unknown[0]!r}" if unknown else "has a setting without candidates"
+                what = f"cannot choose {quoted(unknown[0])}" if unknown else "has a setting without candidates"
                 raise ConfigError(
                     f"`search` {what}",
                     f"Give a list of candidate values for one or more of {', '.join(SEARCHED)}.",
@@ -151,30 +151,29 @@ class Settings(CheckedFields):
             models` lists.
         futr_exog_list: Exogenous columns known in advance. Numbers are rescaled; category, string and bool columns are
             embedded.
-        hist_exog_list: Exogenous columns known up to the present.
+        hist_exog_list: Exogenous columns known only up to the origin.
         stat_exog_list: Static exogenous columns, those of `static_df`.
-        lags: Past values of y as inputs, none shorter than h. "auto": the first whole seasons by frequency (none
-            without a natural season of at most 1,000 rows). None: no lags.
-        season_length: Rows of a season. Each step ahead then also reads the latest known value of its own phase,
-            however long h is.
+        lags: Lags of y as inputs, each at least h. "auto": the first whole seasons of the frequency (none without a
+            natural season of at most 1,000 rows). None: no lags.
+        season_length: Rows of a season. Each lead then also reads the latest known value at its own position in the
+            season, however long h is.
         size: Size of the network: "small", "medium", "large", "xlarge", or four numbers (RNN units, two layer widths,
             ARU dimension).
         transform: Transform of the scaled target: None, "log1p" or "asinh".
         distribution: Distribution of the forecast: "student-t", "gaussian" or "negative-binomial". "auto": Student-t,
             or the negative binomial for counts with many zeros.
-        support: Which values y can take. "nonnegative": forecasts are cut off at 0. "count": quantiles are whole
-            numbers, too. "real": neither. "auto": as in the training data. Values outside of what was asked for are
-            refused.
+        support: Range of y, to which forecasts are restricted: "nonnegative", "count" (quantiles are whole numbers),
+            "real" (no restriction) or "auto" (as in training). "nonnegative" and "count" refuse other values of y.
         ensemble: Number of models, trained from different seeds, whose forecasts are averaged.
-        gate: Mix the adapted forecast with the unadapted one, per series and block of leads, by how they fared, so
-            that adaptation never costs much. It learns at every h-th row.
-        calibration: "online": move the ends of intervals, per series and lead, so that they keep their coverage.
+        gate: Mix the adapted and the unadapted forecast, per series and block of leads, by their past errors. This
+            bounds what adaptation can cost. The weights are updated once every h rows.
+        calibration: "online": move the ends of forecast intervals, per series and lead, to keep their coverage.
         max_steps: Training steps. Each is a batch of series with all their windows.
         learning_rate: Learning rate of Adam: its peak, or the rate itself if it is constant.
         batch_size: Series per training step.
-        random_seed: Seed. On a CPU a training repeats bit for bit.
+        random_seed: Seed of training. On a CPU the same seed gives the same model, bit for bit.
         accelerator: Where to compute: "auto" (a CUDA device if there is one, else the CPU), "cpu" or "gpu".
-        alias: Name of the forecast columns. None: that of the model.
+        alias: Name of the forecast columns. None: the name of the model.
         network: Further options of the network.
         training: Further options of the training.
     """
@@ -205,7 +204,7 @@ class Settings(CheckedFields):
     training: TrainingOptions = TrainingOptions()
 
     def __post_init__(self) -> None:
-        """Normalise sequences to tuples and refuse what cannot work, with the value and what is allowed."""
+        """Normalise sequences to tuples and refuse values that cannot work."""
         if str(self.accelerator) == "mps":
             raise ConfigError("`accelerator='mps'` has no float64, which the statistics need", "Use 'cpu' or 'gpu'.")
         super().__post_init__()
@@ -220,7 +219,7 @@ class Settings(CheckedFields):
             )
         if self.alias in ("unique_id", "ds", "y", "cutoff"):
             raise ConfigError(
-                f"`alias={self.alias!r}` is the name of another column of every forecast", "Choose another."
+                f"`alias={quoted(self.alias)}` is the name of another column of every forecast", "Choose another."
             )
         check_freq(self.freq)
         self._check_size()
@@ -231,7 +230,7 @@ class Settings(CheckedFields):
     def _check_size(self) -> None:
         if isinstance(self.size, str) and self.size not in SIZES:
             raise ConfigError(
-                f"`size={self.size!r}` is not known",
+                f"`size={quoted(self.size)}` is not known",
                 f"Choose one of {', '.join(SIZES)}, or four numbers (RNN units and three layer widths).",
             )
         if not isinstance(self.size, str) and (len(self.size) != 4 or min(self.size) < 1):
@@ -265,7 +264,7 @@ class Settings(CheckedFields):
             )
         if self.distribution == "negative-binomial" and self.support not in ("auto", "count"):
             raise ConfigError(
-                f"The negative binomial models counts, not `support={self.support!r}`", "Use 'auto' or 'count'."
+                f"The negative binomial models counts, not `support={quoted(self.support)}`", "Use 'auto' or 'count'."
             )
 
     def _check_columns(self) -> None:
@@ -273,16 +272,16 @@ class Settings(CheckedFields):
         for name in ("futr_exog_list", "hist_exog_list", "stat_exog_list"):
             for column in getattr(self, name):
                 if column in ("unique_id", "ds", "y"):
-                    raise ConfigError(f"{column!r} in `{name}` is reserved", "List covariates only.")
+                    raise ConfigError(f"{quoted(column)} in `{name}` is reserved", "List covariates only.")
                 if column in seen:
                     raise ConfigError(
-                        f"Column {column!r} is listed in `{seen[column]}` and in `{name}`", "List it once."
+                        f"Column {quoted(column)} is listed in `{seen[column]}` and in `{name}`", "List it once."
                     )
                 seen[column] = name
 
     @property
     def network_size(self) -> Size:
-        """The widths that `size` stands for."""
+        """Layer widths of `size`."""
         if isinstance(self.size, str):
             return SIZES[self.size]
         rnn, *hidden = self.size
@@ -290,17 +289,17 @@ class Settings(CheckedFields):
 
     @property
     def window_stride(self) -> int:
-        """Steps between the grid origins of a series: `stride`, or h."""
+        """Steps from one origin of a series to the next: `stride`, or h."""
         return self.network.stride or self.h
 
     @property
     def follows_forecasts(self) -> bool:
-        """Whether forecasts are compared with what came, by a gate or for calibration."""
+        """Whether past forecasts are compared with actual values, for the gate or for calibration."""
         return self.gate or self.calibration is not None
 
     @property
     def longest_window(self) -> int:
-        """Steps that the windows of a series last, those that a gate or calibration compares included."""
+        """Steps of the longest window of a series: h with a gate or calibration, else the stride."""
         return self.h if self.follows_forecasts else self.window_stride
 
     @property
@@ -309,7 +308,7 @@ class Settings(CheckedFields):
         return self.alias or self.model
 
     def to_json(self) -> dict[str, Any]:
-        """A dictionary that JSON can hold. Options of the trainer belong to a machine, not to the model."""
+        """A dictionary that JSON can hold, without `trainer`: its options belong to a machine, not to the model."""
         values = dataclasses.asdict(
             dataclasses.replace(self, training=dataclasses.replace(self.training, trainer=None))
         )
@@ -323,8 +322,8 @@ class Settings(CheckedFields):
         return cls(**{**values, **nested})
 
 
-# The paper's training: Forecaster(h=16, freq="D", **PAPER). The ridge and the set of aging factors are searched on
-# validation loss; the forecast is the average over the five epochs that validated best.
+# The paper's training: Forecaster(h=16, freq="D", **PAPER). Ridge and aging factors are chosen by validation loss; the
+# forecast is the average over the five epochs with the lowest validation loss.
 PAPER: Mapping[str, Any] = MappingProxyType(
     {
         "lags": None,
@@ -345,7 +344,7 @@ PAPER: Mapping[str, Any] = MappingProxyType(
 
 @dataclasses.dataclass(frozen=True)
 class AdapterSettings(CheckedFields):
-    """All settings of an adapter; `Adapter` documents each of them."""
+    """All settings of an adapter. `Adapter` documents them."""
 
     h: int
     freq: str | int | None = "auto"
@@ -357,7 +356,7 @@ class AdapterSettings(CheckedFields):
     calibration: CalibrationName | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work."""
+        """Refuse values that cannot work."""
         super().__post_init__()
         check_least("h", self.h, 1)
         check_least("season_length", self.season_length, 1)
@@ -373,16 +372,18 @@ class AdapterSettings(CheckedFields):
 
 
 def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings by name, wherever they live, as arguments of `Settings` and `Forecaster`.
+    """Turn a flat mapping of settings into arguments of `Settings` and `Forecaster`.
 
-    Those of the network and of the training are put on top of `network` and `training`, if these are given.
+    Options of the network and of training replace those in `network` and `training`, if these are given.
     """
     out: dict[str, Any] = {}
     inner: dict[str, dict[str, Any]] = {"network": {}, "training": {}}
     homes = fields_by_name()
     for name, value in flat.items():
         if name not in homes:
-            raise ConfigError(f"There is no setting {name!r}", f"Choose one of {listing(sorted(homes), len(homes))}.")
+            raise ConfigError(
+                f"There is no setting {quoted(name)}", f"Choose one of {listing(sorted(homes), len(homes))}."
+            )
         (out if homes[name] is None else inner[homes[name] or ""])[name] = value
     for home, options in inner.items():
         if options:
@@ -391,7 +392,7 @@ def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def fields_by_name() -> dict[str, str | None]:
-    """Every setting, and the argument of `Settings` that it lives in: None, "network" or "training"."""
+    """Every setting, and the argument of `Settings` that holds it: "network", "training" or None for its own."""
     names: dict[str, str | None] = {field.name: None for field in dataclasses.fields(Settings)}
     for home, kind in (("network", NetworkOptions), ("training", TrainingOptions)):
         names |= {field.name: home for field in dataclasses.fields(kind)}

@@ -1,4 +1,4 @@
-"""`Stream`: a trained model that takes in observations and forecasts, with its states in a durable store."""
+"""`Stream`: a trained model that takes in observations and forecasts, with the states of its series in a store."""
 
 from __future__ import annotations
 
@@ -13,21 +13,20 @@ import pandas as pd
 
 from aru.checked import check_whole
 from aru.data.frames import FrameStyle
-from aru.errors import StorageError
+from aru.errors import StorageError, verbatim
 from aru.forecaster import Forecaster
-from aru.runtime import Runtime
-from aru.runtime.engine import NetworkEngine
+from aru.runtime import ForecastRuntime
 from aru.runtime.records import Record, begin
 from aru.runtime.state import SeriesState
 from aru.runtime.update import Invalid, Late, Update, UpdateResult
 from aru.settings import AcceleratorName
 from aru.store import About, Key, Store, Transaction, exchange, open_store
 
-AT_ONCE = 2**14  # series whose states are decoded at a time
+DECODED_AT_ONCE = 2**14  # series whose states are decoded at a time
 
 
 class _Latest(NamedTuple):
-    """The records that the latest update wrote, at hand for what follows it, and the store's version since then."""
+    """Cache of the records that the latest update wrote. It is valid while the store has this version."""
 
     version: int
     keys: list[Key]
@@ -36,15 +35,15 @@ class _Latest(NamedTuple):
 
 
 class Stream:
-    """A trained model with states that live in a store.
+    """A trained model whose states are kept in a store.
 
     Args:
         model: A forecaster, or the folder that `Forecaster.save` wrote.
         store: Path of a SQLite file, created on first use; None keeps the states in memory; or a store object. A new
             store starts with the states of the model.
-        correctable_steps: How many of the latest steps of a series can still be corrected, by rows that come late with
-            `late="correct"`. Fixed when the store is created, 0 unless given; None takes what the store has.
-        accelerator: Where a model that is loaded computes: "auto", "cpu" or "gpu".
+        correctable_steps: How many of the latest steps of a series can be corrected by late rows (`late="correct"`).
+            Fixed when the store is created. None: as in the store, 0 in a new one.
+        accelerator: Where a model that is loaded from a folder computes: "auto", "cpu" or "gpu".
     """
 
     def __init__(
@@ -57,8 +56,8 @@ class Stream:
         if correctable_steps is not None:
             correctable_steps = check_whole("correctable_steps", correctable_steps, 0)
         forecaster = model if isinstance(model, Forecaster) else Forecaster.load(model, accelerator)
-        self.runtime: Runtime[NetworkEngine] = forecaster.runtime
-        self.runtime.engine.warm_up()  # not inside the first transaction
+        self.runtime: ForecastRuntime = forecaster.runtime
+        self._warm_up()
         self.store = open_store(store)
         self._latest: _Latest | None = None
         try:
@@ -73,23 +72,25 @@ class Stream:
         return self.about.correctable_steps
 
     def update(self, df: Any, static_df: Any = None, late: Late = "raise") -> UpdateResult:
-        """Take in new observations of known and of new series, rows in any order: all of them or none.
+        """Take in new observations of known and new series. Rows come in any order; all are applied or none.
 
-        A dictionary of columns does as well as a frame. Rows that a series has consumed are counted as duplicates and
-        ignored. Other rows at or before a series' latest time are late: "raise" rejects the call, "skip" applies the
-        rest, and "correct" besides corrects the latest steps, as many as the store keeps for that. Rows that were left
-        out are returned with the reason.
+        `df` is a frame or a dictionary of columns. Rows that a series has consumed before are counted as duplicates
+        and ignored. Other rows at or before a series' latest time are late: "raise" rejects the call, "skip" leaves
+        them out, "correct" replaces what was consumed within the latest `correctable_steps` steps and leaves out older
+        rows. The result lists rows that were left out, with the reason.
         """
         return self.apply(df, static_df, late).result
 
     def apply(self, df: Any, static_df: Any = None, late: Late = "raise", invalid: Invalid = "raise") -> Update:
-        """The same as `update`, with the new records and the counts of each series.
+        """The same as `update`, but returns the new records and the counts of each series as well.
 
-        With `invalid="skip"` rows that continue no series, nor begin one, are left out as well.
+        With `invalid="skip"` rows that can neither continue nor begin a series are left out, too.
         """
         runtime = self.runtime
         new = runtime.read(df)
         style = FrameStyle.of(df, runtime.style)
+        if self._process != os.getpid():  # a forked process has none of its parent's sessions
+            self._warm_up()
         with self.store.writing() as change:
             version = change.version()
             known, record = self._known(change, new.ids)
@@ -97,14 +98,14 @@ class Stream:
             keys: list[Key] = update.ids.tolist()
             if update.record is not None:
                 change.put(keys, runtime.encode(update.record))
-        if update.record is not None and len(keys) <= AT_ONCE:
+        if update.record is not None and len(keys) <= DECODED_AT_ONCE:
             self._latest = _Latest(version + 1, keys, update.ids, update.record)
         return update
 
     def predict(
         self, futr_df: Any = None, level: Sequence[float] | None = None, ids: Iterable[Any] | str | int | None = None
     ) -> Any:
-        """Forecast the next h steps of every known series, or of `ids`. Nothing is changed.
+        """Forecast the next h steps of every known series, or of `ids`. States do not change.
 
         `futr_df` holds the known-future covariates of these steps; without a frequency also their timestamps.
         """
@@ -120,8 +121,8 @@ class Stream:
             names, record = self._latest_of(view, keys)
             blobs = [] if record is not None else exchange.require_known(keys, view.get(keys))
         parts = []
-        for at in range(0, max(len(keys), 1), AT_ONCE):
-            here = slice(at, at + AT_ONCE)
+        for at in range(0, max(len(keys), 1), DECODED_AT_ONCE):
+            here = slice(at, at + DECODED_AT_ONCE)
             state = (record or self._decode(names[here], blobs[here])).now
             parts.append(self.runtime.predict(names[here], state, futr, level))
         if len(parts) == 1:
@@ -134,7 +135,7 @@ class Stream:
             return view.keys()
 
     def states(self, keys: Sequence[Key]) -> tuple[pd.Index[Any], SeriesState]:
-        """The states of those of these series that are known."""
+        """The known ones among these series, and their states."""
         with self.store.reading() as view:
             known, record = self._known(view, self._index(keys))
         return known, record.now
@@ -146,20 +147,20 @@ class Stream:
         return self.runtime.style.build(columns)
 
     def forget(self, ids: Iterable[Any] | str | int) -> int:
-        """Remove series for good, all of them or none, and return their number."""
+        """Delete the states of series, all of them or none. Returns the number of series."""
         return exchange.forget(self.store, ids)
 
     def export(self, path: str | Path) -> int:
-        """Write the states of all series to a Parquet file, and return their number."""
+        """Write the states of all series to a Parquet file. Returns the number of series."""
         return exchange.export(self.store, path)
 
     def import_(self, path: str | Path) -> int:
-        """Read states that `export` wrote, over those of the same series, and return their number."""
+        """Read states that `export` wrote and replace those of the same series. Returns the number of series."""
         return exchange.import_(self.store, path)
 
     def close(self) -> None:
-        """Let go of the store's files; whoever uses the stream next opens them again."""
-        self._latest = None  # the files may be others by then
+        """Close the store's files. The next use of the stream opens them again."""
+        self._latest = None  # the files may change before they are opened again
         self.store.close()
 
     def __enter__(self) -> Stream:
@@ -170,15 +171,20 @@ class Stream:
     ) -> None:
         self.close()
 
+    def _warm_up(self) -> None:
+        """Compile and load now what would otherwise happen inside a transaction."""
+        self.runtime.warm_up()
+        self._process = os.getpid()
+
     def _prepare(self, forecaster: Forecaster, correctable_steps: int | None) -> About:
-        """Describe a new store and fill it with the states of the model; refuse one that another model wrote."""
+        """Fill a new store with the states of the model; refuse a store that another model wrote."""
         with self.store.reading() as view:
             present = view.about()
         steps = present.correctable_steps if present and correctable_steps is None else correctable_steps or 0
         about = self.runtime.describe(steps)
         if present is None:
             with self.store.writing() as change:
-                present = change.about()  # somebody else may have been faster
+                present = change.about()  # another process may have created it meanwhile
                 if present is None:
                     change.describe(about)
                     change.put(forecaster.ids, self.runtime.encode(begin(forecaster.table.states, steps)))
@@ -186,7 +192,7 @@ class Stream:
         return about
 
     def _known(self, view: Transaction, names: pd.Index[Any]) -> tuple[pd.Index[Any], Record]:
-        """Those of the series that are known, and their records."""
+        """The known ones among these series, and their records."""
         keys = names.tolist()
         _, record = self._latest_of(view, keys)
         if record is not None:
@@ -196,7 +202,7 @@ class Stream:
         return known, self._decode(known, [blob for blob in blobs if blob is not None])
 
     def _latest_of(self, view: Transaction, keys: Sequence[Key]) -> tuple[pd.Index[Any], Record | None]:
-        """The names of series, and their records if all were in the latest update and nothing has changed since."""
+        """The names of series, and their records if the cache of the latest update holds all of them."""
         latest = self._latest
         if latest is None or latest.version != view.version():
             return self._index(keys), None
@@ -216,10 +222,10 @@ class Stream:
 def rebuild_store(
     model: Forecaster | str | Path, path: str | Path, df: Any, static_df: Any = None, correctable_steps: int = 0
 ) -> UpdateResult:
-    """Create a store whose states are those of a history from its very beginning; it appears when it is complete."""
+    """Create a store by replaying a history from empty states. The file appears when it is complete."""
     target = Path(path)
     if target.exists():
-        raise StorageError(f"{target} exists already", "Choose a new file.")
+        raise StorageError(f"{verbatim(target)} exists already", "Choose a new file.")
     forecaster = model if isinstance(model, Forecaster) else Forecaster.load(model)
     part = target.with_name(f".{target.name}.part")
     part.unlink(missing_ok=True)  # of an earlier attempt

@@ -170,7 +170,7 @@ def test_backtest_notes_series_that_are_too_short(model: Path, tmp_path: Path) -
     df = pd.concat([sales(0, 40), late[late["unique_id"] == late["unique_id"].iloc[0]].assign(unique_id="new")])
     result = aru("backtest", model, write(df, tmp_path / "sales.parquet"), "--compare")
     assert result.code == 0, result
-    assert result.err.startswith("Note: 1 of 4 series are too short for 4 windows: new. They count with")
+    assert result.err.startswith("Note: 1 of 4 series are too short for 4 windows: new. They are scored on")
     assert result.err.count("\n") == 1
 
 

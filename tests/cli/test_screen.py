@@ -59,6 +59,21 @@ def test_a_failure_as_json(model: Path, new: Path) -> None:
     assert error["rows"][0]["reason"]
 
 
+def test_what_users_name_stays_as_they_wrote_it(model: Path, tmp_path: Path) -> None:
+    """Backticks mark names of the library in its messages, not in files, ids, columns and values."""
+    odd = "a`late`b"
+    error = aru("predict", model, "--ids", odd, "--json").json["error"]
+    assert error["message"].startswith(f"The model has no series {odd}. ")
+    assert error["rows"] == [{"unique_id": odd}]
+    frame = sales(24, 27).rename(columns={"y": odd})
+    path = write(frame, tmp_path / f"{odd}.csv")
+    assert f"Error: {path} has no column 'y'; it has 'unique_id', 'ds', {odd!r}" in aru("update", model, path).err
+    path = write(frame.assign(**{odd: odd, "unique_id": odd}), path)
+    result = aru("update", model, path, "--target-col", odd)
+    assert f"Error: {odd} of {path} is not a number in " in result.err
+    assert f"{odd!r} at ({odd}, 2024-01-25)" in result.err
+
+
 def test_a_failure_about_columns_as_json(model: Path, tmp_path: Path) -> None:
     frame = sales(24, 27).astype({"y": object})
     frame.loc[4, "y"] = "abc"

@@ -531,7 +531,7 @@ def test_automatic_distribution(y: list[float], options: dict[str, Any], family:
 
 def test_the_negative_binomial_refuses_what_are_no_counts_by_name() -> None:
     df = pd.DataFrame({"unique_id": "a", "ds": range(5), "y": [1.0, NAN, 2.5, 0.0, -1.0]})
-    with pytest.raises(ValueRangeError, match=r"no count at \(a, 2\), \(a, 4\)\. Use distribution='student-t'"):
+    with pytest.raises(ValueRangeError, match=r"not a count at \(a, 2\), \(a, 4\)\. Use distribution='student-t'"):
         learn(df, freq=1, distribution="negative-binomial")
     schema, _ = learn(df[:2], freq=1, distribution="negative-binomial")
     assert schema.distribution == "negative-binomial"

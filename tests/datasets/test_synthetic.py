@@ -76,8 +76,9 @@ def test_aru_adapts_to_series_that_training_never_saw(results: pd.DataFrame) -> 
 
 
 def test_arus_intervals_cover(results: pd.DataFrame) -> None:
-    assert results.loc[("aru", "known"), "coverage"] >= 0.87
-    assert results.loc[("aru", "unseen"), "coverage"] >= 0.82
+    """90 % intervals of a short training on ten series: neither much too narrow nor much too wide."""
+    for kind in ("known", "unseen"):
+        assert 0.82 <= results.loc[("aru", kind), "coverage"] <= 0.95
 
 
 def test_every_value_was_scored(results: pd.DataFrame) -> None:

@@ -16,7 +16,7 @@ from aru.data.scores import scores
 from aru.errors import ConfigError
 from aru.models import MODELS
 from aru.models.deepar import PATHS, DeepAR
-from aru.models.finetuned import RATE, Examples, FineTuned, Moved
+from aru.models.finetuned import STEP_RATE, Examples, FineTuned, Moved
 from aru.models.interface import Empty
 from aru.nn.windows import NOW
 from tests.making import make
@@ -123,7 +123,7 @@ def test_finetuning_is_gradient_descent_on_the_output_layer() -> None:
         sigma = nn.functional.softplus(raw) + 1e-3
         (-torch.distributions.Normal(mu, sigma).log_prob(z[0, t])).backward()
         g = w.grad / x.norm()
-        layer = layer - RATE * g / g.norm().clamp(min=1) / x.norm()
+        layer = layer - STEP_RATE * g / g.norm().clamp(min=1) / x.norm()
     common = torch.cat([model.head.weight, model.head.bias[:, None]], 1).detach()
     torch.testing.assert_close(got[0], layer - common, rtol=1e-4, atol=1e-6)
 
@@ -239,7 +239,7 @@ class TestDeepAR:
     def test_forecasts_do_not_depend_on_who_else_is_asked_for(self, monkeypatch: pytest.MonkeyPatch) -> None:
         f = fit("deepar", max_steps=20)
         whole = f.predict(level=[90])
-        monkeypatch.setattr("aru.models.deepar.AT_ONCE", 2 * PATHS)
+        monkeypatch.setattr("aru.models.deepar.PATHS_AT_ONCE", 2 * PATHS)
         parts = f.predict(level=[90])
         pd.testing.assert_frame_equal(whole, parts, rtol=1e-5)
         alone = f.predict(ids=["s2"], level=[90])

@@ -257,7 +257,7 @@ def test_blocks_equal_one_block_in_values_and_gradients(monkeypatch: pytest.Monk
         return [*values, *torch.autograd.grad(score, [*inputs, cell.raw_ridge, cell.raw_alpha])]
 
     one_block = run()
-    for name, value in (("WINDOWS_AT_ONCE", 4), ("WINDOWS_AT_ONCE", 1), ("FLOATS_AT_ONCE", 100)):
+    for name, value in (("PREFIX_WINDOWS", 4), ("PREFIX_WINDOWS", 1), ("FLOATS_AT_ONCE", 100)):
         with monkeypatch.context() as patch:
             patch.setattr(cell_module, name, value)
             close(run(), one_block, rtol=1e-8)
@@ -582,8 +582,15 @@ def test_a_failed_system_passes_no_gradient_on() -> None:
     torch.testing.assert_close(sxx.grad[1], torch.full((1, 2, 2), -0.25, dtype=torch.float64))
 
 
-def test_stop_gradient_reaches_h_through_theta_times_x_alone() -> None:
-    cell = make_cell(stop_gradient=True, learn_ridge=True)
+class Detached(ARUCell):
+    """A subclass that says otherwise how its fit is used."""
+
+    def as_used(self, fitted: Tensor) -> Tensor:
+        return fitted.detach()
+
+
+def test_a_detached_fit_reaches_h_through_theta_times_x_alone() -> None:
+    cell = Detached(D, ALPHAS, RIDGES, learn_ridge=True)
     h, y = make_data(2, 6, 4)
     direction = torch.randn(2, 6, 4, 3, dtype=torch.float64)
     h.requires_grad_()
@@ -598,8 +605,8 @@ def test_stop_gradient_reaches_h_through_theta_times_x_alone() -> None:
     close([out.mean, out.variance, *out.state], [values.mean, values.variance, *values.state])
 
 
-def test_stop_gradient_means_the_same_step_by_step() -> None:
-    cell = make_cell(stop_gradient=True)
+def test_a_detached_fit_means_the_same_step_by_step() -> None:
+    cell = Detached(D, ALPHAS, RIDGES)
     h, y = make_data(2, 6)
     h.requires_grad_()
     by_scan = torch.autograd.grad(cell.scan(cell.init_state(2), h, y)[0].sum(), h)

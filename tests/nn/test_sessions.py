@@ -33,7 +33,7 @@ from aru.models import MODELS, build, resolve
 from aru.models.network import Inputs
 from aru.nn.sessions import PART, Sessions
 from aru.nn.tree import leaves, take
-from aru.runtime import Runtime
+from aru.runtime import ForecastRuntime
 from aru.runtime.engine import Forecast, NetworkEngine
 from aru.runtime.state import SeriesState
 from tests.making import make, make_settings
@@ -172,7 +172,7 @@ class Case:
 
     def export(self, schema: Any) -> None:
         self.engine = NetworkEngine(self.settings, schema, [self.model], torch.device("cpu"))
-        self.runtime = Runtime(self.engine, FREQ, FrameStyle.of(pd.DataFrame({"ds": [START]})))
+        self.runtime = ForecastRuntime(self.engine, FREQ, FrameStyle.of(pd.DataFrame({"ds": [START]})))
 
     def answer(self, places: torch.Tensor | None = None) -> tuple[SeriesState, Forecast]:
         """The states of some series after all their rows, and their forecasts."""

@@ -18,12 +18,12 @@ from aru import Forecaster, Stream
 from aru.data.rows import Rows
 from aru.errors import ConfigError
 from aru.models import resolve
-from aru.runtime import Runtime, gate
+from aru.runtime import ForecastRuntime, gate
 from aru.runtime.calibration import CalibrationState
 from aru.runtime.engine import NetworkEngine
 from aru.runtime.state import SeriesState, move_on
 from aru.runtime.table import StateTable
-from aru.runtime.truth import LEVELS, Experts, Followed, Following, Learned, what_came
+from aru.runtime.truth import FOLLOWED_LEVELS, Experts, Followed, Following, Learned, what_came
 from tests.making import flat, make, make_settings
 from tests.shops import BASE, COVARIATES, STATIC, TRAINED, E, H, both, rows
 
@@ -38,7 +38,7 @@ def switched(f: Forecaster, **changed: Any) -> Forecaster:
     other.settings = dataclasses.replace(f.settings, **changed)
     engine = NetworkEngine(other.settings, old.schema, copy.deepcopy(old.models), old.device)
     assert f.trained is not None
-    other.trained = f.trained._replace(runtime=Runtime(engine, f.runtime.freq, f.runtime.style))
+    other.trained = f.trained._replace(runtime=ForecastRuntime(engine, f.runtime.freq, f.runtime.style))
     return other.without_series()
 
 
@@ -88,8 +88,8 @@ def test_off_means_off(plain: Forecaster, tracked: Forecaster) -> None:
     [
         ({"gate": True, "model": "baseline"}, "does not adapt"),
         ({"gate": True, "model": "deepar"}, "does not adapt"),
-        ({"gate": True, "model": "aru-direct"}, "falls back on"),
-        ({"gate": True, "search": {"integration": ("residual", "direct")}}, "falls back on"),
+        ({"gate": True, "model": "aru-direct"}, "unadapted forecast"),
+        ({"gate": True, "search": {"integration": ("residual", "direct")}}, "unadapted forecast"),
     ],
 )
 def test_what_makes_no_sense_is_refused(changed: dict[str, Any], says: str) -> None:
@@ -291,7 +291,7 @@ def test_quantiles_are_in_order_whatever_was_learned(seed: int, whole: bool, lev
     rng = np.random.default_rng(seed)
     n, h = 4, 5
     following = Following(h, gated=True, calibrated=True, whole=whole, nonnegative=True)
-    mean, deviation, correction, count = torch.from_numpy(rng.normal(0, 3, (4, n, len(LEVELS), 2, h)))
+    mean, deviation, correction, count = torch.from_numpy(rng.normal(0, 3, (4, n, len(FOLLOWED_LEVELS), 2, h)))
     learned = Learned(
         gate=gate.update(gate.new_gate(n, 3, 2), torch.from_numpy(rng.normal(size=(n, 3, 2)))),
         calibration=CalibrationState(mean, deviation.abs(), correction, count.abs()),

@@ -69,6 +69,24 @@ def test_offending_rows_have_the_types_of_the_model(serve: Serve) -> None:
     assert error["rows"] == [{"unique_id": 3, "ds": 22, "y": None, "reason": reason}]
 
 
+def test_what_clients_name_stays_as_they_wrote_it(serve: Serve, rich: Forecaster) -> None:
+    """Backticks mark names of the library in its messages, not in ids and values."""
+    running, odd = serve(rich, monitor=False), "a`new_df`b"
+    futr = as_json(both([20, 21, 22], "x"), "unique_id", "ds", "promo")
+    body = {"futr": [{**row, "unique_id": odd} for row in futr]}
+    error = error_of(running.client.post("/v1/forecasts", json=body), 404, "UnknownSeriesError")
+    assert error["message"] == f"These series are not known: {odd}. Give their observations to /v1/observations first."
+    assert (error["rows"], error["total_rows"]) == ([{"unique_id": odd}], 1)
+    row = {**as_json(both([20], "a"), "unique_id", "ds", "y", "promo", "temp")[0], "temp": odd}
+    error = error_of(running.client.post("/v1/observations", json={"observations": [row]}), 422, "ColumnError")
+    assert f"row 0 ({odd!r})" in error["message"]
+    assert error["rows"] == [{"row": 0, "value": repr(odd)}]
+    row = {**row, "unique_id": odd, "temp": 1.0, "ds": odd}
+    error = error_of(running.client.post("/v1/observations", json={"observations": [row]}), 422, "ColumnError")
+    assert error["message"].startswith(f"ds of observations cannot be read as timestamps: ({odd}, {odd}) in row 0")
+    assert error["rows"] == [{"unique_id": odd, "ds": odd, "row": 0}]
+
+
 def test_internals_are_never_shown(
     serve: Serve, trained: Forecaster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -209,7 +209,7 @@ def test_ready_means_that_requests_are_worked_on(trained: Forecaster) -> None:
 
 def test_pages_load_nothing_from_elsewhere(serve: Serve, trained: Forecaster) -> None:
     running = serve(trained)
-    files = [f"/static/{file.relative_to(pages.STATIC).as_posix()}" for file in pages.STATIC.rglob("*.*")]
+    files = [f"/static/{file.relative_to(pages.STATIC_FOLDER).as_posix()}" for file in pages.STATIC_FOLDER.rglob("*.*")]
     assert len(files) > 10
     for path in ("/", "/docs", *files):
         answer = running.client.get(path)

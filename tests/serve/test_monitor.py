@@ -225,15 +225,14 @@ def test_who_was_helped(trained: Forecaster) -> None:
     assert watched.monitor.helped() == (3, better, 3 - better)
 
 
-def test_tables_of_an_older_format_are_made_anew(trained: Forecaster, tmp_path: Path) -> None:
-    database = sqlite3.connect(tmp_path / "monitor")
-    database.executescript("CREATE TABLE about (model); CREATE TABLE kept (id); CREATE TABLE scores (id)")
-    database.execute("INSERT INTO about VALUES ('older')")
-    database.commit()
-    database.close()
-    watched = Watched(trained, tmp_path / "monitor")
-    watched.update(both(range(20, 20 + H + 1)))
-    watched.monitor.close()
+def test_a_database_with_other_tables_is_refused(trained: Forecaster, tmp_path: Path) -> None:
+    for i, tables in enumerate((["about", "kept", "scores"], ["about", "kept", "scores", "times", "notes"])):
+        path = tmp_path / f"monitor{i}"
+        database = sqlite3.connect(path)
+        database.executescript(" ".join(f"CREATE TABLE {name} (id);" for name in tables))
+        database.close()
+        with pytest.raises(StorageError, match="a database of another program"):
+            Monitor(trained.runtime, path)
 
 
 def test_drift(trained: Forecaster) -> None:

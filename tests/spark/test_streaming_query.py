@@ -76,7 +76,7 @@ def test_bad_rows_go_aside_with_their_reason_and_the_query_goes_on(spark: Any, s
     assert_states(stream, read_checkpoint(spark, tmp_path / "checkpoint", saved).toPandas())
     left = result(spark, tmp_path, "left_out")
     assert sorted(left["reason"]) == [
-        "a series begins with a value",
+        "a new series must begin with a value",
         "does not lie on the grid of its series",
         "ds is missing",
         "ds lies outside the years 1678 to 2261: 1500-01-01 00:00:00",

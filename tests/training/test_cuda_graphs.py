@@ -24,7 +24,7 @@ needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graph
 
 
 def plan(skipped: int = 0) -> torch.Tensor:
-    """Series a whole, b born late, c before its first row."""
+    """Series a whole, b with a cold start, c before its first row."""
     return torch.tensor([[0, 1, 2], [0, 6, 0], [2, -7, -14]]) - torch.tensor([[0], [0], [H * skipped]])
 
 

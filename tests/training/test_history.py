@@ -53,7 +53,7 @@ def test_several_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every series is trained on and scored; the states have consumed all rows; two parts never meet in memory."""
     df = both(range(TRAINED), IDS)
     folder = write(df, tmp_path / "data")
-    monkeypatch.setattr(history, "ROWS", 2 * TRAINED)
+    monkeypatch.setattr(history, "PART_ROWS", 2 * TRAINED)
     alive: list[weakref.ref[Panel]] = []
     read = Forecaster._read
 
@@ -89,7 +89,7 @@ def test_checkpoints_of_several_parts(tmp_path: Path, monkeypatch: pytest.Monkey
     """They belong to the rows and to how these lie in parts."""
     df = both(range(TRAINED), IDS)
     folder = write(df, tmp_path / "data")
-    monkeypatch.setattr(history, "ROWS", 2 * TRAINED)
+    monkeypatch.setattr(history, "PART_ROWS", 2 * TRAINED)
     settings = {**BASE, "max_steps": 2, "batch_size": 2}
     first = make(**settings).fit(folder, checkpoint_dir=tmp_path / "kept")
     again = make(**settings).fit(folder, checkpoint_dir=tmp_path / "kept")  # warnings are errors
@@ -171,7 +171,7 @@ def test_folders_that_cannot_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyP
     df = both(range(TRAINED), IDS)
     folder = tmp_path / "split"
     folder.mkdir()
-    monkeypatch.setattr(history, "ROWS", 1)
+    monkeypatch.setattr(history, "PART_ROWS", 1)
     for i in range(2):
         df.iloc[i::2].to_parquet(folder / f"{i}.parquet")
     with pytest.raises(InputError, match=r"series a, b, .* lie in several parts\. Partition"):
@@ -217,7 +217,7 @@ def test_a_batch_is_shared_out_among_processes(monkeypatch: pytest.MonkeyPatch) 
     assert {b.part for b in draw(0, 1)} == {0, 1}
     for whole, first, second in zip(draw(0, 1), draw(0, 2), draw(1, 2), strict=True):
         assert (whole.part, whole.rows, whole.phase) == (first.part, first.rows, first.phase)
-        for name in ("series", "birth", "begin"):
+        for name in ("series", "cold_start_row", "begin"):
             together = torch.cat([getattr(first, name), getattr(second, name)]).sort().values
             assert torch.equal(together, getattr(whole, name).sort().values)
     with pytest.raises(ConfigError, match="3 series for 4 processes"):

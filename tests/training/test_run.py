@@ -20,7 +20,7 @@ from aru import PAPER, Forecaster
 from aru.data.frequency import Frequency
 from aru.data.learning import learn_schema
 from aru.data.panel import read_panel
-from aru.errors import AruWarning, ConfigError, NotFittedError, NumericalError, StorageError
+from aru.errors import AruWarning, ConfigError, NotFittedError, NumericalError, StorageError, TooLittleDataError
 from aru.models import build
 from aru.models.aru import ARU
 from aru.training.batches import Batch, Batches, SeriesOfPart, TrainingData
@@ -87,8 +87,8 @@ def prepare(
     return module, data
 
 
-def make_batch(birth: tuple[int, ...], begin: tuple[int, ...], rows: int, phase: int) -> Batch:
-    return Batch(torch.arange(len(begin)), torch.tensor(birth), torch.tensor(begin), rows, phase)
+def make_batch(cold_start_row: tuple[int, ...], begin: tuple[int, ...], rows: int, phase: int) -> Batch:
+    return Batch(torch.arange(len(begin)), torch.tensor(cold_start_row), torch.tensor(begin), rows, phase)
 
 
 class Naive:
@@ -100,9 +100,9 @@ class Naive:
         self.total, self.values = torch.zeros((), dtype=torch.float64), 0
 
     def loss(self, batch: Batch) -> Tensor:
-        for series, birth, begin in zip(*(v.tolist() for v in batch[:3]), strict=True):
-            start = int(self.data.starts[series]) + birth
-            n = int(self.data.lengths[series]) - self.data.val_size - birth
+        for series, cold_start_row, begin in zip(*(v.tolist() for v in batch[:3]), strict=True):
+            start = int(self.data.starts[series]) + cold_start_row
+            n = int(self.data.lengths[series]) - self.data.val_size - cold_start_row
             rows = slice(start, start + n)
             self.y = self.data.rows.y[rows]
             self.seen = self.data.rows.observed[rows].tolist()
@@ -231,8 +231,8 @@ WAYS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize(
     "batch",
     [
-        make_batch(birth=(0, 0, 0), begin=(0, -9, -14), rows=40, phase=2),
-        make_batch(birth=(3, 0, 20), begin=(5, 11, -7), rows=13, phase=0),
+        make_batch(cold_start_row=(0, 0, 0), begin=(0, -9, -14), rows=40, phase=2),
+        make_batch(cold_start_row=(3, 0, 20), begin=(5, 11, -7), rows=13, phase=0),
     ],
     ids=["ends", "crops"],
 )
@@ -253,7 +253,7 @@ def test_the_loss_is_that_of_every_window(way: str, batch: Batch) -> None:
 
 def test_the_global_head_learns_without_shaping_the_network() -> None:
     """With a share of 0 its loss is there for the head alone."""
-    batch = make_batch(birth=(0, 0, 0), begin=(0, -9, -14), rows=40, phase=1)
+    batch = make_batch(cold_start_row=(0, 0, 0), begin=(0, -9, -14), rows=40, phase=1)
     grads = {}
     for share in (0.0, 1.0):
         module, _ = prepare(frame(), share=share)
@@ -267,7 +267,7 @@ def test_the_global_head_learns_without_shaping_the_network() -> None:
 @pytest.mark.parametrize(("integration", "share"), [("residual", 0.3), ("paper", 0.3), ("skip", 1.0)])
 def test_how_far_the_global_head_shapes_the_network(integration: str, share: float) -> None:
     """Gradients are linear in the share: one of 1 weighs its loss like the final one."""
-    batch = make_batch(birth=(0, 0, 0), begin=(0, -9, -14), rows=40, phase=1)
+    batch = make_batch(cold_start_row=(0, 0, 0), begin=(0, -9, -14), rows=40, phase=1)
     grads = []
     for given in (0.0, 1.0, None):
         module, _ = prepare(frame(), share=given, integration=integration)
@@ -419,9 +419,9 @@ def test_some_series_begin_late() -> None:
     df = frame({f"s{i}": 40 for i in range(8)})
     module, data = prepare(df, cold_starts=0.5)
     drawn = iter(Batches(data, module.settings, seed=1))
-    births = torch.stack([next(drawn).birth for _ in range(200)]).flatten()
-    late = births[births > 0]
-    assert 0.4 < len(late) / len(births) < 0.55
+    first_rows = torch.stack([next(drawn).cold_start_row for _ in range(200)]).flatten()
+    late = first_rows[first_rows > 0]
+    assert 0.4 < len(late) / len(first_rows) < 0.55
     assert late.max() == 40 - H
     assert late.min() == 1
     block = module._block(torch.tensor([0]), torch.tensor([25]), torch.tensor([0]), torch.tensor([15]), 15)
@@ -429,7 +429,7 @@ def test_some_series_begin_late() -> None:
     assert not block.rows.observed[:, :E].any()
     never, _ = prepare(df, cold_starts=0.0)
     drawn = iter(Batches(data, never.settings, seed=1))
-    assert all(int(next(drawn).birth.max()) == 0 for _ in range(20))
+    assert all(int(next(drawn).cold_start_row.max()) == 0 for _ in range(20))
 
 
 def test_a_neighbour_does_not_touch_the_scale_of_a_crop() -> None:
@@ -696,8 +696,8 @@ def test_validation_scores_the_windows_of_the_last_rows() -> None:
         whole, _ = prepare(frame(), 0)
         n = 40
         grid = whole._grid(n % H, n)
-        series, birth = torch.arange(3), torch.zeros(3, dtype=torch.int64)
-        block = whole._block(series, birth, data.lengths - n, data.lengths, n)
+        series, cold_start_row = torch.arange(3), torch.zeros(3, dtype=torch.int64)
+        block = whole._block(series, cold_start_row, data.lengths - n, data.lengths, n)
         module.model.eval()
         late = module.model.losses(block, grid, slice(grid.count - 2, None))
     assert logged["val_loss"] == pytest.approx(float(late.total.sum() / late.values.sum()), rel=1e-6)
@@ -746,6 +746,26 @@ def test_weights_are_averaged_along_the_way() -> None:
     assert (averaged[key] - started[key]).norm() < (last[key] - started[key]).norm()
 
 
+def test_the_average_spans_a_tenth_of_the_steps_so_far() -> None:
+    """By hand, from the weights after every step: a short training is not spoiled by the weights it began with."""
+    seen: list[torch.Tensor] = []
+
+    class Listen(Callback):
+        def on_train_batch_end(self, _: Any, module: Any, *__: Any) -> None:
+            seen.append(module.model.network.decoder.layer3.weight.detach().clone())
+
+    averaged = weights(fit(frame(), max_steps=40, weight_average=0.95, **listening(Listen())))
+    expected = torch.zeros_like(seen[0])
+    for step, weight in enumerate(seen):
+        expected = torch.lerp(expected, weight, max(0.05, 10 / (10 + step)))
+    torch.testing.assert_close(averaged["0.network.decoder.layer3.weight"], expected)
+
+
+def test_validation_rows_that_leave_nothing_to_train_on_are_refused() -> None:
+    with pytest.raises(TooLittleDataError, match=r"0 rows to train on besides val_size=500, but h=4 needs at least 5"):
+        fit(frame(), 500)
+
+
 @pytest.mark.parametrize("power", [0.0, 0.5, 1.0])
 def test_large_series_count_more(power: float) -> None:
     """The loss is the mean over values, each weighted by its series' mean |y| to the power `size_weight`."""
@@ -753,7 +773,7 @@ def test_large_series_count_more(power: float) -> None:
     df.loc[df.unique_id == "b", "y"] *= 100
     batch = make_batch((0, 0, 0), (0, -9, -14), 40, 1)
     module, _ = prepare(df, size_weight=power)
-    losses = module._planned(10, torch.stack([batch.series, batch.birth, batch.begin + 1]))
+    losses = module._planned(10, torch.stack([batch.series, batch.cold_start_row, batch.begin + 1]))
     size = df.y.abs().groupby(df.unique_id).mean().to_numpy() ** power
     expected = (size * losses.total.detach().numpy()).sum() / (size * losses.values.numpy()).sum()
     assert float(module.training_step(batch, 0).detach()) == pytest.approx(expected, rel=1e-5)

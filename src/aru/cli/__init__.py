@@ -1,7 +1,7 @@
 """The command line: `aru fit | predict | update | backtest | serve | spark | demo | models | datasets | state`.
 
-Bad input ends a command with exit code 2 and one line on stderr; with --json stdout then has one JSON object that says
-the same. Nothing imports torch or pandas before a command needs them, so that help appears at once.
+Bad input ends a command with exit code 2 and one line on stderr; with --json stdout has the same as a JSON object.
+torch and pandas are imported only when a command needs them, so that help appears at once.
 """
 
 from __future__ import annotations

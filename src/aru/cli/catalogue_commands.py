@@ -1,4 +1,4 @@
-"""`aru models` and `aru datasets`: what there is to choose from."""
+"""`aru models` and `aru datasets`."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def datasets(
     as_json: shared_options.Json = False,
     debug: shared_options.Debug = False,
 ) -> None:
-    """List the datasets of the experiments, what they hold, and whether their files are there.
+    """List the datasets of the experiments, their statistics, and whether their files are there.
 
-    Beside the true statistics stand those of the paper's Table 1: series N, values T of a series.
+    The last columns are the statistics in the paper's Table 1: N series of T values.
     """
     with screen(as_json, debug=debug) as show:
         from aru.datasets import DESCRIPTIONS, default_dir
@@ -78,7 +78,7 @@ def datasets(
                 str(about.input_size), str(row["covariates"]), *paper,
             )  # fmt: skip
         show.show(table)
-        show.say(f"Files are looked for in {folder}/<dataset>. What is missing, and what the paper's table has wrong:")
+        show.say(f"Files are looked for in {folder}/<dataset>. Missing files, and differences from the paper's table:")
         for row, about in zip(listed, DESCRIPTIONS.values(), strict=True):
             if not row["present"]:
                 show.say(f"{about.name}: get {', '.join(about.files) or about.package} from {about.source}")

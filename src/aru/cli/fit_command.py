@@ -37,8 +37,8 @@ def fit(
             "--val-size",
             metavar="ROWS",
             rich_help_panel=TRAINING,
-            help="Last rows of each series to keep out of training and watch as validation. Default: 0, or the "
-            "horizon with --paper.",
+            help="Last rows of each series that are used for validation, not for training. Default: 0, or the horizon "
+            "with --paper.",
         ),
     ] = None,
     checkpoints: Annotated[
@@ -47,7 +47,7 @@ def fit(
             "--checkpoints",
             metavar="FOLDER",
             rich_help_panel=TRAINING,
-            help="Save the progress of training there, and resume from what is there.",
+            help="Save the progress of training there, and resume from it.",
         ),
     ] = None,
     paper: Annotated[
@@ -55,8 +55,8 @@ def fit(
         typer.Option(
             "--paper",
             rich_help_panel=TRAINING,
-            help="Train as in the paper: its integration, distribution, optimiser, search and averaging. Options "
-            "that are given still count.",
+            help="Train as in the paper: its integration, distribution, optimiser, search and averaging. Other options "
+            "override it.",
         ),
     ] = False,
     quiet: shared_options.Quiet = False,
@@ -83,10 +83,10 @@ def fit(
 
 
 def arguments_of(chosen: Mapping[str, Any], paper: bool, quiet: bool) -> dict[str, Any]:
-    """Arguments of `Forecaster`: the preset, then what was given."""
+    """Arguments of `Forecaster`: the preset, overridden by the given settings."""
     flat = {**(PAPER if paper else {}), **chosen}
     if paper and "search" not in chosen:
-        # What was given is not searched for.
+        # Given settings are not searched.
         flat["search"] = {k: v for k, v in PAPER["training"].search.items() if k not in chosen} or None
     if quiet:
         flat["trainer"] = {"enable_progress_bar": False, **(flat.get("trainer") or {})}
@@ -111,7 +111,7 @@ def _train(
         check_folder(folder)
         replaced = folder.is_dir() and any(folder.iterdir())
         forecaster = Forecaster(**arguments)
-        choose_device(forecaster.settings.accelerator)  # refuse one that is not there now, not after training
+        choose_device(forecaster.settings.accelerator)  # a missing device is an error now, not after training
         df = table_files.read_data(data, form)
         id_type = int if df["unique_id"].dtype.kind in "iu" else str
         static_df = None if static is None else table_files.read_static(static, form.like(id_type))

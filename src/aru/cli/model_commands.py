@@ -1,4 +1,4 @@
-"""What is done with a saved model: `aru predict`, `aru update` and `aru backtest`."""
+"""Commands for a saved model: `aru predict`, `aru update` and `aru backtest`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aru.cli import shared_options, table_files
 from aru.cli.saved_model import as_in_training, load_model, to_pandas
 from aru.cli.screen import PREVIEW, Screen, decimals, facts, new_table, preview, records, screen
 from aru.cli.wording import flags
-from aru.errors import ConfigError
+from aru.errors import ConfigError, quoted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,7 +26,7 @@ def predict(
         typer.Option(
             "--futr",
             metavar="FILE",
-            help=f"Known-future covariates of the next steps of every series: {shared_options.TABLES}.",
+            help=f"Known-future covariates of the next steps of every series: {shared_options.TABLE_HELP}.",
         ),
     ] = None,
     level: shared_options.Levels = None,
@@ -80,7 +80,7 @@ def update(
         typer.Option(
             "--late",
             metavar="RULE",
-            help="Rows not after the latest time of a series: raise rejects the file, skip takes the rest.",
+            help="Rows at or before the latest time of their series: raise rejects the file, skip leaves them out.",
         ),
     ] = "raise",
     accelerator: shared_options.Accelerator = "auto",
@@ -92,14 +92,14 @@ def update(
     as_json: shared_options.Json = False,
     debug: shared_options.Debug = False,
 ) -> None:
-    """Take in new observations of known and of new series, and save the model in place.
+    """Take in new observations of known and new series, and save the model in place.
 
-    Nothing is retrained. Either all rows are taken in or none; rows that repeat the latest ones are ignored.
+    Nothing is retrained. All rows are taken in or none; rows that were taken in before are ignored.
     """
     tables: dict[str, str | Path] = {"new_df": data, "df": data, "static_df": static or "--static FILE"}
     with screen(as_json, debug=debug, names=tables | flags("late", "accelerator")) as show:
         if late not in ("raise", "skip"):
-            raise ConfigError(f"`late={late!r}` is not known", "Choose raise or skip.")
+            raise ConfigError(f"`late={quoted(late)}` is not known", "Choose raise or skip.")
         form = table_files.TableFormat(id_col, time_col, target_col, date_format)
         with show.working(f"Updating {model}"):
             forecaster = load_model(model, accelerator)
@@ -156,11 +156,11 @@ def backtest(
     ] = None,
     adapt: Annotated[
         bool,
-        typer.Option("--adapt/--no-adapt", help="Adapt between cutoffs, or freeze the statistics at the first one."),
+        typer.Option("--adapt/--no-adapt", help="Adapt between cutoffs, or freeze the statistics at the first cutoff."),
     ] = True,
     compare: Annotated[
         bool,
-        typer.Option("--compare", help="Score the frozen statistics, too, to see what adaptation gains."),
+        typer.Option("--compare", help="Also score with frozen statistics, to see what adaptation gains."),
     ] = False,
     accelerator: shared_options.Accelerator = "auto",
     static: shared_options.StaticFile = None,
@@ -175,14 +175,14 @@ def backtest(
     """Replay a table, forecast from cutoffs near the end of every series, and score the forecasts.
 
     Nothing is retrained and the model is not changed. ND is the absolute error of the median relative to the
-    size of the target, RMSE is that of the mean; coverage and width (again relative) are those of an interval.
+    size of the target, RMSE the error of the mean. Coverage and relative width are those of an interval.
     """
     tables: dict[str, str | Path] = {"df": data, "static_df": static or "--static FILE"}
     options = {"n_windows": "--windows", "step_size": "--step", **flags("level", "accelerator")}
     with screen(as_json, debug=debug, names=tables | options) as show:
         table_files.check_output(output)
         if compare and not adapt:
-            raise ConfigError("--compare sets adapting against frozen statistics", "Leave out --no-adapt.")
+            raise ConfigError("--compare compares adapting with frozen statistics", "Leave out --no-adapt.")
         form = table_files.TableFormat(id_col, time_col, target_col, date_format)
         levels = level or [90.0]
         with show.working(f"Replaying {data}"):

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from aru.cli.table_files import TableFormat
-from aru.errors import StorageError
+from aru.errors import StorageError, verbatim
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,20 +20,20 @@ def load_model(folder: Path, accelerator: str) -> Forecaster:
     from aru.forecaster import Forecaster
 
     if not folder.exists():
-        raise StorageError(f"{folder} does not exist", "Give the folder that aru fit wrote.")
+        raise StorageError(f"{verbatim(folder)} does not exist", "Give the folder that aru fit wrote.")
     return Forecaster.load(folder, cast("AcceleratorName", accelerator))  # which checks it
 
 
 def as_in_training(form: TableFormat, forecaster: Forecaster) -> TableFormat:
     """Read files the way training did: ids of the same type, the same columns as categories."""
-    schema = forecaster.runtime.engine.schema
+    schema = forecaster.runtime.schema
     groups = (schema.futr, schema.hist, schema.stat)
     id_type = int if schema.integer_ids else str
     return form.like(id_type, [column.name for _, categories in groups for column in categories])
 
 
 def to_pandas(frame: Any) -> pd.DataFrame:
-    """Forecasts come as the kind of frame that training had; files are written from pandas."""
+    """Forecasts as a pandas frame, from which files are written. They come in the kind of frame of training."""
     import narwhals as nw
 
     converted: pd.DataFrame = nw.from_native(frame, eager_only=True).to_pandas()

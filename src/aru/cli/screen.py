@@ -1,4 +1,4 @@
-"""What a command says: results on stdout, everything else on stderr."""
+"""Output of commands: results on stdout, everything else on stderr."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from aru.cli.wording import Wording
-from aru.errors import AruError, AruWarning, reword
+from aru.errors import AruError, AruWarning, Offending, as_text, reword
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,7 +28,7 @@ PREVIEW = 20  # rows of a table on the terminal
 
 
 class Screen:
-    """The two streams of a command, and what it calls the tables and arguments of the library."""
+    """stdout and stderr of a command, and its names for the tables and arguments of the library."""
 
     def __init__(self, as_json: bool = False, quiet: bool = False, wording: Wording | None = None) -> None:
         self.as_json = as_json
@@ -39,29 +39,29 @@ class Screen:
         self.notes: list[str] = []
 
     def say(self, text: str) -> None:
-        """A line for people; machines get the JSON object instead."""
+        """Print a line, unless the output is JSON."""
         if not self.as_json:
             self.out.print(Text(text), soft_wrap=not self.out.is_terminal)
 
     def show(self, table: Table) -> None:
-        """A table for people."""
+        """Print a table, unless the output is JSON."""
         if not self.as_json:
             self.out.print(table)
 
     def result(self, values: Mapping[str, Any]) -> None:
-        """The JSON object for machines, with the notes that people saw on stderr."""
+        """Print the JSON object, if asked for, with the notes that went to stderr."""
         if self.as_json:
             typer.echo(json.dumps(_plain({**values, "notes": self.notes}), allow_nan=False))
 
     def note(self, text: str) -> None:
-        """Something that the user should know, on stderr."""
+        """Print a note on stderr."""
         line = _one_line(text)
         if line not in self.notes:
             self.notes.append(line)
             self._remark("Note: ", "yellow", line)
 
     def error(self, error: AruError) -> None:
-        """What was wrong: one line on stderr, and the JSON object for machines."""
+        """Print an error: one line on stderr, and the JSON object if asked for."""
         message = _one_line(error.worded(self.wording))
         self._remark("Error: ", "bold red", message)
         rows = error.rows
@@ -72,7 +72,7 @@ class Screen:
                     "message": message,
                     "remedy": _one_line(reword(error.remedy, self.wording)),
                     "columns": error.columns,
-                    "rows": [] if rows is None else by_row(rows.columns),
+                    "rows": [] if rows is None else _named(rows),
                     "total_rows": 0 if rows is None else len(rows),
                 }
             }
@@ -80,7 +80,7 @@ class Screen:
 
     @contextlib.contextmanager
     def working(self, text: str) -> Iterator[None]:
-        """A spinner while something takes a while."""
+        """Show a spinner during slow work."""
         if self.quiet or not self.err.is_terminal:
             yield
         else:
@@ -95,9 +95,9 @@ class Screen:
 def screen(
     as_json: bool, quiet: bool = False, debug: bool = False, names: Mapping[str, str | Path] | None = None
 ) -> Iterator[Screen]:
-    """Run a command: our own errors end it with exit code 2 and one line, our own warnings become notes.
+    """Run a command: aru's errors end it with exit code 2 and one line, aru's warnings become notes.
 
-    `names` says which file or option each table and argument of the library is here.
+    `names` gives the file or option for each table and argument of the library.
     """
     result = Screen(as_json, quiet, Wording(names or {}))
     with warnings.catch_warnings():
@@ -163,13 +163,19 @@ def times(column: pd.Series[Any]) -> pd.Series[Any]:
 
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """The rows of a frame as JSON has them."""
+    """The rows of a frame for JSON."""
     return by_row({str(name): times(frame[name]).tolist() for name in frame.columns})
 
 
 def by_row(columns: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
     """Columns as a list of rows."""
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def _named(rows: Offending) -> list[dict[str, Any]]:
+    """The rows of an error, with series and times as text, as its message has them."""
+    columns = {n: list(map(as_text, v)) if n in ("unique_id", "ds") else v for n, v in rows.columns.items()}
+    return by_row(columns)
 
 
 def decimals(largest: float) -> int:
@@ -199,6 +205,6 @@ def _plain(value: Any) -> Any:
 
 
 def _console(stderr: bool) -> Console:
-    """Wide where nobody looks, so that tables in pipes and files keep all their columns."""
+    """A console. Outside a terminal it is wide, so that tables in pipes and files keep all their columns."""
     console = Console(stderr=stderr)
     return console if console.is_terminal or "COLUMNS" in os.environ else Console(stderr=stderr, width=200)

@@ -11,7 +11,7 @@ import typer
 from aru.cli import shared_options
 from aru.cli.screen import screen
 from aru.cli.wording import flags
-from aru.errors import ConfigError, StorageError
+from aru.errors import ConfigError, StorageError, verbatim
 
 if TYPE_CHECKING:
     from aru.settings import AcceleratorName
@@ -27,7 +27,7 @@ def serve(
     ],
     host: Annotated[
         str,
-        typer.Option("--host", metavar="ADDRESS", help="Where to listen. Any but this machine's own needs a token."),
+        typer.Option("--host", metavar="ADDRESS", help="Address to listen on. Without a token only a local one."),
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", metavar="PORT", help="Port to listen on; 0 takes a free one.")] = 8000,
     token_file: Annotated[
@@ -35,7 +35,7 @@ def serve(
         typer.Option(
             "--token-file",
             metavar="FILE",
-            help=f"File with the token that clients must send; the variable {TOKEN} does the same.",
+            help=f"File with the token that clients must send. The variable {TOKEN} can hold the token instead.",
         ),
     ] = None,
     monitor: Annotated[
@@ -56,7 +56,7 @@ def serve(
 ) -> None:
     """Serve observations and forecasts over HTTP, with a dashboard at / and the endpoints at /docs.
 
-    An interruption or a signal to terminate ends the service when the requests in flight are answered.
+    Ctrl-C or a termination signal ends the service after the current requests are answered.
     """
     names = flags("host", "port", "max_rows", "max_bytes", "accelerator")
     with screen(as_json, debug=debug, names=names) as show:
@@ -65,7 +65,7 @@ def serve(
             from aru.serve.server import serve as run
         except ImportError as error:
             raise ConfigError(
-                f"aru serve needs more packages ({error})", "Install them: pip install 'aru-forecast[serve]'."
+                f"aru serve needs more packages ({verbatim(error)})", "Install them: pip install 'aru-forecast[serve]'."
             ) from error
         chosen = Options(host, port, _token(token_file), max_rows, max_bytes, monitor)
 
@@ -83,4 +83,4 @@ def _token(path: Path | None) -> str | None:
         return path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is no text"
-        raise StorageError(f"{path} cannot be read: {reason}") from error
+        raise StorageError(f"{verbatim(path)} cannot be read: {verbatim(reason)}") from error

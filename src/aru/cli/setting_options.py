@@ -1,7 +1,7 @@
-"""One option of `aru fit` for each setting, made from the classes that declare the settings.
+"""One option of `aru fit` per setting, generated from the settings classes.
 
-Name, type, default and help come from `aru.settings`. Written here are only the short spellings of some names, examples
-of JSON, and the panel of the help page that a setting belongs to.
+Name, type, default and help come from `aru.settings`. Only short spellings of some names, examples of JSON, and panels
+of the help page are defined here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import typer
 
 from aru.checked import documentation
 from aru.cli.wording import Wording
-from aru.errors import ConfigError, reword
+from aru.errors import ConfigError, quoted, reword
 from aru.settings import NetworkOptions, Settings, TrainingOptions, fields_by_name
 
 SHORT = {
@@ -30,7 +30,7 @@ SHORT = {
 }
 COVARIATES, MODEL, NETWORK, TRAINING = "Covariates", "Model", "Network", "Training"
 PANELS: dict[str, str | None] = {
-    "h": None,  # beside what is required, above all panels
+    "h": None,  # with the required options, above all panels
     "freq": None,
     **dict.fromkeys(("futr_exog_list", "hist_exog_list", "stat_exog_list"), COVARIATES),
     **dict.fromkeys(("max_steps", "learning_rate", "batch_size", "random_seed", "ensemble", "accelerator"), TRAINING),
@@ -54,7 +54,7 @@ class SettingOption:
 
     @property
     def parameter(self) -> inspect.Parameter:
-        """The option as typer reads it. One that is not given is None: the library or a preset has its default."""
+        """The option as a typer parameter. It is None if not given, so that the library or a preset has the default."""
         required = self.default is dataclasses.MISSING
         option = typer.Option(
             ... if required else None,
@@ -69,13 +69,13 @@ class SettingOption:
 
     @property
     def plain_about(self) -> str:
-        """The setting's documentation, without the signs of Python."""
-        before, none, after = self.about.partition("None: ")  # which is what happens without the option
+        """The setting's documentation without Python syntax."""
+        before, none, after = self.about.partition("None: ")  # the meaning of None, if it is the default
         text = f"{before}Default: {after}" if none and self.default is None else self.about
         return reword(text, IN_HELP).replace('"', "").replace("None", "none")
 
     def read(self, given: Any) -> Any:
-        """What was typed as a value of the setting. Whether the value is allowed, `Settings` decides."""
+        """The typed text as a value of the setting. `Settings` checks whether it is allowed."""
         if isinstance(given, list):
             return split(given)
         if not isinstance(given, str):
@@ -103,7 +103,7 @@ class SettingOption:
 
     @property
     def _numbers(self) -> Callable[[str], Any] | None:
-        """The type of the numbers in a list of them."""
+        """The type of numbers if the setting is a list of numbers, else None."""
         found = [get_args(kind)[0] for kind in self.kinds if get_origin(kind) is Sequence]
         return found[0] if found and found[0] in (int, float) else None
 
@@ -124,7 +124,7 @@ class SettingOption:
 
     @property
     def _help(self) -> str:
-        """What it does, how several values are typed, and what happens without it."""
+        """Help text: the documentation, how lists are typed, and the default."""
         text = self.plain_about
         if Sequence[str] in self.kinds:
             return f"{text} Separated by commas, or repeat the option."
@@ -141,7 +141,7 @@ class SettingOption:
         try:
             return [self._numbers(part) for part in text.split(",")]
         except ValueError:
-            raise ConfigError(f"{self.flag} takes numbers separated by commas, got {text!r}") from None
+            raise ConfigError(f"{self.flag} takes numbers separated by commas, got {quoted(text)}") from None
 
     def _object(self, text: str) -> dict[str, Any]:
         try:
@@ -149,7 +149,7 @@ class SettingOption:
         except ValueError:
             value = None
         if not isinstance(value, dict):
-            raise ConfigError(f"{self.flag} takes a JSON object, got {text!r}")
+            raise ConfigError(f"{self.flag} takes a JSON object, got {quoted(text)}")
         return value
 
 
@@ -159,13 +159,13 @@ def split(items: Sequence[str]) -> list[str]:
 
 
 def with_setting_options(command: Command) -> Command:
-    """The command with an option per setting in place of its parameter `given`, a mapping of those that were typed."""
+    """Replace the command's parameter `given`, a mapping of the settings that were typed, by an option per setting."""
     parameters: list[inspect.Parameter] = []
     for own in inspect.signature(command, eval_str=True).parameters.values():
         options = [option.parameter for option in OPTIONS.values()]
         parameters += options if own.name == "given" else [own.replace(kind=inspect.Parameter.KEYWORD_ONLY)]
 
-    # By **: a signature that is made from data leaves no other way to take the arguments.
+    # By **, since the signature is generated.
     @functools.wraps(command)
     def run(**arguments: Any) -> None:
         typed = {name: arguments.pop(name) for name in OPTIONS}
@@ -182,7 +182,7 @@ def read_settings(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def setting(settings: Settings, name: str) -> Any:
-    """The value of a setting by name, wherever it lives."""
+    """The value of a setting by name, also one of `network` or `training`."""
     home = fields_by_name()[name]
     return getattr(settings if home is None else getattr(settings, home), name)
 

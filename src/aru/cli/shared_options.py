@@ -10,12 +10,12 @@ from typing import Annotated, Any
 import typer
 
 from aru.cli.setting_options import OPTIONS, split
-from aru.errors import InputError, UnknownSeriesError, listing
+from aru.errors import InputError, UnknownSeriesError, listing, name_series, verbatim
 
-TABLES = "a CSV or Parquet file (.csv, .csv.gz, .parquet)"
+TABLE_HELP = "a CSV or Parquet file (.csv, .csv.gz, .parquet)"
 FILES, OUTPUT = "Files and columns", "Output"
 
-DataFile = Annotated[Path, typer.Argument(metavar="DATA", show_default=False, help=f"Observations: {TABLES}.")]
+DataFile = Annotated[Path, typer.Argument(metavar="DATA", show_default=False, help=f"Observations: {TABLE_HELP}.")]
 ModelFolder = Annotated[Path, typer.Argument(metavar="MODEL", show_default=False, help="Folder of a trained model.")]
 StaticFile = Annotated[
     Path | None,
@@ -23,7 +23,7 @@ StaticFile = Annotated[
         "--static",
         metavar="FILE",
         rich_help_panel=FILES,
-        help=f"Static covariates, one row per series: {TABLES}.",
+        help=f"Static covariates, one row per series: {TABLE_HELP}.",
     ),
 ]
 IdColumn = Annotated[
@@ -52,7 +52,9 @@ Levels = Annotated[
 ]
 OutputFile = Annotated[
     Path | None,
-    typer.Option("--output", "-o", metavar="FILE", rich_help_panel=OUTPUT, help=f"Write the forecasts to {TABLES}."),
+    typer.Option(
+        "--output", "-o", metavar="FILE", rich_help_panel=OUTPUT, help=f"Write the forecasts to {TABLE_HELP}."
+    ),
 ]
 Accelerator = Annotated[str, typer.Option("--accelerator", metavar="NAME", help=OPTIONS["accelerator"].plain_about)]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", rich_help_panel=OUTPUT, help="Show no progress.")]
@@ -64,13 +66,13 @@ Debug = Annotated[bool, typer.Option("--debug", rich_help_panel=OUTPUT, help="Sh
 
 
 def help_of(command: Callable[..., None]) -> str:
-    """The docstring of a command with one line a paragraph: terminals of any width wrap it themselves."""
+    """The docstring of a command with one line per paragraph, so that the terminal can wrap it."""
     paragraphs = (inspect.getdoc(command) or "").split("\n\n")
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
 
 def choose_ids(wanted: Sequence[str] | None, known: Sequence[Any], owner: object = "The model") -> list[Any] | None:
-    """The series that were asked for, as the model or store knows them; a known id may itself hold a comma."""
+    """The requested series, with ids of the type that the model or store has. An id may itself contain a comma."""
     if not wanted:
         return None
     names = {str(name): name for name in known}
@@ -79,5 +81,8 @@ def choose_ids(wanted: Sequence[str] | None, known: Sequence[Any], owner: object
         raise InputError("--ids names no series", "Give their names, separated by commas.")
     unknown = [part for part in parts if part not in names]
     if unknown:
-        raise UnknownSeriesError(f"{owner} has no series {listing(unknown)}", f"It has {listing(list(names))}.")
+        rows = name_series(unknown)
+        raise UnknownSeriesError(
+            f"{verbatim(owner)} has no series {rows}", f"It has {listing(list(names))}.", rows=rows
+        )
     return [names[part] for part in dict.fromkeys(parts)]

@@ -10,7 +10,7 @@ import typer
 from aru.cli import shared_options
 from aru.cli.screen import screen
 from aru.cli.wording import flags
-from aru.errors import ConfigError
+from aru.errors import ConfigError, verbatim
 
 PLACE = "any place that Spark reads"
 
@@ -23,7 +23,7 @@ def spark(
         str, typer.Option("--output", metavar="FOLDER", help="Parquet files of forecasts and of rows left out.")
     ],
     checkpoint: Annotated[
-        str, typer.Option("--checkpoint", metavar="FOLDER", help="What a restart resumes from; created on first use.")
+        str, typer.Option("--checkpoint", metavar="FOLDER", help="A restart resumes from it; created on first use.")
     ],
     model: Annotated[str, typer.Option("--model", metavar="MODEL", help="Folder of a trained model, on the driver.")],
     level: shared_options.Levels = None,
@@ -53,7 +53,7 @@ def spark(
         typer.Option(
             "--correctable-steps",
             metavar="STEPS",
-            help="How many of the latest steps of a series later rows can correct.",
+            help="How many of the latest steps of a series can be corrected by late rows.",
         ),
     ] = 0,
     once: Annotated[bool, typer.Option("--once", help="Take in the files that are there, then end.")] = False,
@@ -72,7 +72,7 @@ def spark(
 ) -> None:
     """Take in a stream of observations on Spark and write forecasts, with states in Spark's state store.
 
-    The master and other settings come from spark-submit or spark-defaults.conf; without either it is this machine.
+    Master and other settings come from spark-submit or spark-defaults.conf; by default Spark runs on this machine.
     """
     tables = {
         "df": input_,
@@ -85,7 +85,7 @@ def spark(
             from aru.spark.job import Job, run
         except ImportError as error:
             raise ConfigError(
-                f"aru spark needs more packages ({error})", "Install them: pip install 'aru-forecast[spark]'."
+                f"aru spark needs more packages ({verbatim(error)})", "Install them: pip install 'aru-forecast[spark]'."
             ) from error
         job = Job(
             input=input_,

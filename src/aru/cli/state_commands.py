@@ -1,4 +1,4 @@
-"""`aru state`: what is in the store of a stream, and moving it."""
+"""`aru state`: inspect, move and rebuild the store of a stream."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aru.cli import shared_options, table_files
 from aru.cli.saved_model import as_in_training, load_model
 from aru.cli.screen import facts, screen
 from aru.cli.wording import flags
-from aru.errors import InputError, StorageError, listing
+from aru.errors import InputError, StorageError, listing, reword, verbatim
 
 if TYPE_CHECKING:
     from aru.store import SQLiteStore
@@ -70,13 +70,13 @@ def export(
 def import_(
     file: ExportFile, store: StoreFile, as_json: shared_options.Json = False, debug: shared_options.Debug = False
 ) -> None:
-    """Read states that export wrote into a new store, or over those of the same series in one of the same model."""
+    """Read an export into a new store, or into a store of the same model, replacing the states of the same series."""
     with screen(as_json, debug=debug) as show:
         from aru.store import SQLiteStore, exchange
 
         _check_parquet(file)
         if not file.is_file():
-            raise InputError(f"{file} does not exist")
+            raise InputError(f"{verbatim(file)} does not exist")
         with show.working(f"Importing {file}"), closing(SQLiteStore(store)) as opened:
             series = exchange.import_(opened, file)
         show.result({"store": store, "file": file, "series": series})
@@ -92,7 +92,7 @@ def forget(
     as_json: shared_options.Json = False,
     debug: shared_options.Debug = False,
 ) -> None:
-    """Remove series for good: all that are named, or none."""
+    """Delete the states of series, all that are named or none."""
     with screen(as_json, debug=debug) as show:
         from aru.store import exchange
 
@@ -111,7 +111,9 @@ def migrate(
     model: Annotated[Path, typer.Option("--model", metavar="MODEL", help="Folder of the new model.")],
     data: Annotated[
         Path,
-        typer.Option("--data", metavar="FILE", help=f"All observations of the series so far: {shared_options.TABLES}."),
+        typer.Option(
+            "--data", metavar="FILE", help=f"All observations of the series so far: {shared_options.TABLE_HELP}."
+        ),
     ],
     correctable_steps: Annotated[
         int | None,
@@ -119,7 +121,7 @@ def migrate(
             "--correctable-steps",
             metavar="STEPS",
             show_default="as in STORE",
-            help="How many of the latest steps of a series later rows can correct.",
+            help="How many of the latest steps of a series can be corrected by late rows.",
         ),
     ] = None,
     accelerator: shared_options.Accelerator = "auto",
@@ -131,9 +133,9 @@ def migrate(
     as_json: shared_options.Json = False,
     debug: shared_options.Debug = False,
 ) -> None:
-    """Rebuild the states of a store for another model, from the history of its series, into a new store.
+    """Rebuild the states of a store for another model, from the history of its series, in a new store.
 
-    States are of use to the model alone that wrote them. The old store is left as it is.
+    States can be used only by the model that wrote them. The old store does not change.
     """
     tables: dict[str, str | Path] = {"new_df": data, "df": data, "static_df": static or "--static FILE"}
     with screen(as_json, debug=debug, names=tables | flags("correctable_steps", "accelerator")) as show:
@@ -152,7 +154,8 @@ def migrate(
             done = rebuild_store(forecaster, new, df, static_df, steps)
         missing = [i for i in old.ids if i not in set(done.new_series)]
         if missing:
-            show.note(f"{data} has no rows of {len(missing)} series of {store}: {listing(missing)}.")
+            lost = f"{len(missing)} series of {verbatim(store)}: {listing(missing)}"
+            show.note(reword(f"{verbatim(data)} has no rows of {lost}."))
         show.result({"store": new, "series": len(done.new_series), "applied": done.applied, "missing": missing})
         show.say(f"{new} has the states of {len(done.new_series):,} series after {done.applied:,} observations.")
 
@@ -168,14 +171,14 @@ for command, name, example in (
 
 
 def _existing(path: Path) -> SQLiteStore:
-    """A store that is there: looking at one must not create it."""
+    """An existing store: inspecting it must not create it."""
     from aru.store import SQLiteStore
 
     if not path.is_file():
-        raise StorageError(f"{path} does not exist", "Give the SQLite file of a stream.")
+        raise StorageError(f"{verbatim(path)} does not exist", "Give the SQLite file of a stream.")
     return SQLiteStore(path)
 
 
 def _check_parquet(path: Path) -> None:
-    if not path.name.endswith(table_files.PARQUET):
-        raise InputError(f"{path} must end in .parquet")
+    if not path.name.endswith(table_files.PARQUET_ENDINGS):
+        raise InputError(f"{verbatim(path)} must end in .parquet")

@@ -1,9 +1,9 @@
 """Tables in CSV and Parquet files.
 
-pandas reads the files; the types of a CSV file are decided here, because pandas' own guesses lose data: it reads the id
-007 as 7, the id NA as missing, and 05/06/2024 as a date of whichever month. Ids stay text unless all of them are plain
-integers. Times are integers or ISO dates; anything else needs its format. Columns that training saw as categories stay
-text; where they were bools, the model knows all spellings of true and false.
+pandas reads the files, but the types of a CSV file are decided here, because pandas' guesses lose data: the id 007
+becomes 7, the id NA missing, and 05/06/2024 may be May or June. Ids stay text unless all are plain integers. Times are
+integers or ISO dates; others need a format. Columns that were categories in training stay text; for bools, the model
+knows all spellings of true and false.
 """
 
 from __future__ import annotations
@@ -14,22 +14,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aru.cli.screen import times
-from aru.errors import ColumnError, ConfigError, InputError, Offending, listing
+from aru.errors import REPORTED, ColumnError, ConfigError, InputError, Offending, listing, quoted, verbatim
 
 if TYPE_CHECKING:
     import pandas as pd
 
-CSV, PARQUET = (".csv", ".csv.gz"), (".parquet",)
-_MISSING = ["", "NA", "N/A", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "None"]
+CSV_ENDINGS, PARQUET_ENDINGS = (".csv", ".csv.gz"), (".parquet",)
+_MISSING_CELLS = ["", "NA", "N/A", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "None"]
 _ZONE = r":\d\d(?:\.\d+)? ?(?:Z|[+-]\d\d(?::?\d\d)?)$"
 _SEPARATORS = {";": "semicolons", "\t": "tabs"}
-_INTEGER = r"0|-?[1-9]\d{0,17}"
-_KEPT = 100  # rows that an error carries
+_INTEGER_ID = r"0|-?[1-9]\d{0,17}"
 
 
 @dataclasses.dataclass(frozen=True)
 class TableFormat:
-    """Which columns of a file hold series, time and target, how it writes dates, and what a model expects."""
+    """Columns of series, time and target in a file, its date format, and the types that a model expects."""
 
     unique_id: str = "unique_id"
     ds: str = "ds"
@@ -43,7 +42,7 @@ class TableFormat:
             raise ConfigError("--id-col, --time-col and --target-col must name three different columns")
 
     def like(self, id_type: type[int] | type[str], categories: Collection[str] = ()) -> TableFormat:
-        """The same for files that must fit series which are known already."""
+        """The same format for files that must match a trained model."""
         return dataclasses.replace(self, id_type=id_type, categories=frozenset(categories))
 
 
@@ -66,28 +65,28 @@ def check_output(path: Path | None) -> None:
     """Refuse, before any work, a file that could not be written."""
     if path is None:
         return
-    if not path.name.endswith((*CSV, *PARQUET)):
-        raise InputError(f"{path} must end in {', '.join((*CSV, *PARQUET))}")
+    if not path.name.endswith((*CSV_ENDINGS, *PARQUET_ENDINGS)):
+        raise InputError(f"{verbatim(path)} must end in {', '.join((*CSV_ENDINGS, *PARQUET_ENDINGS))}")
     folder = path.absolute().parent
     if path.is_dir() or not folder.is_dir():
         reason = "it is a folder" if path.is_dir() else f"there is no folder {path.parent}"
-        raise InputError(f"{path} cannot be written: {reason}")
+        raise InputError(f"{verbatim(path)} cannot be written: {verbatim(reason)}")
 
 
 def write(frame: pd.DataFrame, path: Path) -> None:
     """A frame as CSV or Parquet, by the file's extension."""
     try:
-        if path.name.endswith(CSV):
+        if path.name.endswith(CSV_ENDINGS):
             frame.to_csv(path, index=False)
         else:
             frame.to_parquet(path, index=False)
     except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror or error}") from error
+        raise InputError(f"{verbatim(path)} cannot be written: {verbatim(error.strerror or error)}") from error
 
 
 def _read(path: Path, form: TableFormat, wanted: dict[str, str]) -> pd.DataFrame:
     names = {getattr(form, role): role for role in wanted}
-    typed = not path.name.endswith(CSV)
+    typed = not path.name.endswith(CSV_ENDINGS)
     frame = _read_parquet(path) if typed else _read_csv(path, form)
     missing = [name for name in names if name not in frame.columns]
     if missing:
@@ -96,7 +95,9 @@ def _read(path: Path, form: TableFormat, wanted: dict[str, str]) -> pd.DataFrame
         if set(missing) <= {c.strip() for c in have}:
             remedy = "These names have blanks around them: remove the blanks."
         lacks, has = [repr(c) for c in missing], [repr(c) for c in have]
-        raise ColumnError(f"{path} has no column {listing(lacks)}; it has {listing(has, 20)}", remedy, columns=missing)
+        raise ColumnError(
+            f"{verbatim(path)} has no column {listing(lacks)}; it has {listing(has, 20)}", remedy, columns=missing
+        )
     replaced = [role for name, role in names.items() if name != role and role in frame.columns]
     frame = frame.drop(columns=replaced).rename(columns=names)
     if not (typed and form.id_type is None):
@@ -115,7 +116,7 @@ def _read_csv(path: Path, form: TableFormat) -> pd.DataFrame:
     try:
         header = pd.read_csv(path, nrows=0, encoding="utf-8-sig").columns
         _check_separator(path, list(header))
-        missing = dict.fromkeys(header, _MISSING)
+        missing = dict.fromkeys(header, _MISSING_CELLS)
         missing[form.unique_id] = [""]  # a series may be called NA
         frame = pd.read_csv(
             path,
@@ -127,10 +128,10 @@ def _read_csv(path: Path, form: TableFormat) -> pd.DataFrame:
         )
     except OSError as error:
         raise _unreadable(path, error) from error
-    except ValueError as error:  # pandas' errors of parsing and of encoding
-        raise InputError(f"{path} cannot be read as CSV: {_first_line(error)}") from error
-    if not isinstance(frame.index, pd.RangeIndex):  # pandas takes what has no heading for an index
-        raise InputError(f"{path} cannot be read as CSV: its rows have more cells than its first line")
+    except ValueError as error:  # parsing and encoding errors of pandas
+        raise InputError(f"{verbatim(path)} cannot be read as CSV: {_first_line(error)}") from error
+    if not isinstance(frame.index, pd.RangeIndex):  # pandas takes columns without a heading for an index
+        raise InputError(f"{verbatim(path)} cannot be read as CSV: its rows have more cells than its first line")
     return frame
 
 
@@ -138,7 +139,7 @@ def _check_separator(path: Path, header: list[str]) -> None:
     found = [name for sign, name in _SEPARATORS.items() if len(header) == 1 and sign in header[0]]
     if found:
         raise InputError(
-            f"{path} is separated by {found[0]}: its first line is {header[0]!r}",
+            f"{verbatim(path)} is separated by {found[0]}: its first line is {quoted(header[0])}",
             "Separate columns by commas, and write decimals with a point.",
         )
 
@@ -146,35 +147,36 @@ def _check_separator(path: Path, header: list[str]) -> None:
 def _read_parquet(path: Path) -> pd.DataFrame:
     import pandas as pd
 
-    if not path.name.endswith(PARQUET):
+    if not path.name.endswith(PARQUET_ENDINGS):
         raise InputError(
-            f"{path} has an extension that is not known", f"Tables are {', '.join((*CSV, *PARQUET))} files."
+            f"{verbatim(path)} has an extension that is not known",
+            f"Tables are {', '.join((*CSV_ENDINGS, *PARQUET_ENDINGS))} files.",
         )
     if path.is_dir():
-        raise InputError(f"{path} is a folder", "Give one file.")
+        raise InputError(f"{verbatim(path)} is a folder", "Give one file.")
     try:
         frame = pd.read_parquet(path)
     except OSError as error:
         raise _unreadable(path, error) from error
     except ValueError as error:
-        raise InputError(f"{path} cannot be read as Parquet: {_first_line(error)}") from error
+        raise InputError(f"{verbatim(path)} cannot be read as Parquet: {_first_line(error)}") from error
     return frame.reset_index() if any(name is not None for name in frame.index.names) else frame
 
 
 def _ids(column: pd.Series[Any], form: TableFormat, path: Path) -> pd.Series[Any]:
-    """Ids of the type that the model knows; without a model integers only where nothing is lost."""
+    """Ids of the model's type; without a model integers if all are plain integers, else text."""
     integers = column.dtype.kind in "iu"
     if integers and form.id_type is not str:
         return column
     if not integers and column.isna().any():
-        return column  # an error that names the rows comes with the checks of the library
+        return column  # the library's own checks raise an error with the rows
     ids = column.astype(str)
     if form.id_type is str:
         return ids
-    plain = ids.str.fullmatch(_INTEGER)
+    plain = ids.str.fullmatch(_INTEGER_ID)
     if form.id_type is int and not plain.all():
         raise InputError(
-            f"The series of the model are numbered, but {form.unique_id} of {path} holds "
+            f"The series of the model are numbered, but {verbatim(form.unique_id)} of {verbatim(path)} holds "
             f"{listing([repr(i) for i in ids[~plain].unique()])}",
             "Use the ids of the training data.",
             columns=[form.unique_id],
@@ -207,16 +209,18 @@ def _times(frame: pd.DataFrame, form: TableFormat, path: Path) -> pd.Series[Any]
     except ValueError as error:
         if written is None:
             raise ColumnError(
-                f"{form.ds} of {path} has several time zones", "Write times without them.", columns=[form.ds]
+                f"{verbatim(form.ds)} of {verbatim(path)} has several time zones",
+                "Write times without them.",
+                columns=[form.ds],
             ) from error
-        raise ConfigError(f"--date-format {written} is no format: {_first_line(error)}") from error
+        raise ConfigError(f"--date-format {verbatim(written)} is no format: {_first_line(error)}") from error
     bad = frame[parsed.isna() & column.notna()]
     if len(bad):
-        how = f"a date written as {written}" if written else "a date such as 2024-01-31"
+        how = f"a date written as {verbatim(written)}" if written else "a date such as 2024-01-31"
         cells = zip(bad["ds"], bad["unique_id"], strict=True)
         shown = listing([f"{time!r} (series {series})" for time, series in cells])
         raise ColumnError(
-            f"{form.ds} of {path} is not {how} in {len(bad)} rows: {shown}",
+            f"{verbatim(form.ds)} of {verbatim(path)} is not {how} in {len(bad)} rows: {shown}",
             "Say how dates are written, for instance with --date-format %d/%m/%Y.",
             columns=[form.ds],
             rows=_offending(bad),
@@ -226,7 +230,7 @@ def _times(frame: pd.DataFrame, form: TableFormat, path: Path) -> pd.Series[Any]
 
 def _zone_error(form: TableFormat, path: Path, example: object) -> ColumnError:
     return ColumnError(
-        f"{form.ds} of {path} carries a time zone, for instance {example}",
+        f"{verbatim(form.ds)} of {verbatim(path)} carries a time zone, for instance {verbatim(example)}",
         "Write local or UTC times without it.",
         columns=[form.ds],
     )
@@ -242,7 +246,7 @@ def _check_target(frame: pd.DataFrame, form: TableFormat, path: Path) -> None:
         cells = zip(bad["y"], bad["unique_id"], times(bad["ds"]), strict=True)
         shown = listing([f"{value!r} at ({series}, {time})" for value, series, time in cells])
         raise ColumnError(
-            f"{form.y} of {path} is not a number in {len(bad)} rows: {shown}",
+            f"{verbatim(form.y)} of {verbatim(path)} is not a number in {len(bad)} rows: {shown}",
             "Leave missing values empty.",
             columns=[form.y],
             rows=_offending(bad),
@@ -250,16 +254,16 @@ def _check_target(frame: pd.DataFrame, form: TableFormat, path: Path) -> None:
 
 
 def _offending(bad: pd.DataFrame) -> Offending:
-    head = bad.head(_KEPT)
-    ids, ds = (column.astype(str).tolist() for column in (head["unique_id"], times(head["ds"])))
-    return Offending({"unique_id": ids, "ds": ds, "row": head.index.tolist()}, len(bad))
+    head = bad.head(REPORTED)
+    keys = {name: head[name].tolist() for name in ("unique_id", "ds")}
+    return Offending({**keys, "row": head.index.tolist()}, len(bad))
 
 
 def _unreadable(path: Path, error: OSError) -> InputError:
     if isinstance(error, FileNotFoundError):
-        return InputError(f"{path} does not exist")
-    return InputError(f"{path} cannot be read: {error.strerror or _first_line(error)}")
+        return InputError(f"{verbatim(path)} does not exist")
+    return InputError(f"{verbatim(path)} cannot be read: {error.strerror or _first_line(error)}")
 
 
 def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+    return verbatim((str(error).strip() or type(error).__name__).splitlines()[0].rstrip("."))

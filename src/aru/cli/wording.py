@@ -1,4 +1,4 @@
-"""What a command calls the tables and arguments that messages of the library are about: its files and its options."""
+"""Names of files and options in place of the tables and arguments in messages of the library."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class Wording:
 
     Args:
         names: File or option for each table and argument that the command knows: `{"df": Path("sales.csv"), "late":
-            "--late", "gate": "--gate/--no-gate"}`. What is not among them stays as the library wrote it: a command that
-            loads a model cannot change its settings, so it must not offer options for them.
+            "--late", "gate": "--gate/--no-gate"}`. Other names stay as they are: a command that loads a model has no
+            options for the model's settings.
     """
 
     names: Mapping[str, str | Path] = dataclasses.field(default_factory=dict)

@@ -1,1 +1,1 @@
-"""From a user's frame to checked arrays and encoded rows, and back to a frame."""
+"""Frames in and out: a user's frame becomes checked arrays and encoded rows, forecasts become a frame."""

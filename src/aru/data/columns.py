@@ -1,6 +1,6 @@
 """Columns of a user's frame as checked arrays: ids, times, target, covariates.
 
-Any eager frame that narwhals reads. Every problem raises an error that shows the first offending rows and the fix.
+The frame is any eager frame that narwhals reads. Errors show the first offending rows and the fix.
 """
 
 from __future__ import annotations
@@ -13,23 +13,27 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from aru.data.frequency import Frequency, Times, to_index
+from aru.data.frequency import Frequency, Times
 from aru.errors import (
+    REPORTED,
     ColumnError,
     DuplicateError,
     FrequencyError,
     InputError,
     Offending,
     ValueRangeError,
+    as_text,
     listing,
+    name_series,
+    quoted,
+    verbatim,
 )
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
-REPORTED = 100  # rows that an error names
-LARGEST = 2**63 - 1  # integer
+LARGEST = 2**63 - 1  # the largest integer of a column
 EARLIEST, LATEST = np.datetime64("1678", "us"), np.datetime64("2262", "us")
 
 
@@ -44,16 +48,22 @@ Column: TypeAlias = Floats | Categories
 
 
 def name_rows(ids: Sequence[Any] | pd.Index[Any], ds: Times, datetime: bool, total: int | None = None) -> Offending:
-    """Rows by series and time: the first ones, and how many there are."""
-    names = {"unique_id": [str(i) for i in ids[:REPORTED]], "ds": show_times(ds[:REPORTED], datetime)}
+    """Rows for an error: series and time of the first ones, and their number."""
+    names = {"unique_id": np.asarray(ids[:REPORTED], object).tolist(), "ds": _as_python(ds[:REPORTED], datetime)}
     return Offending(names, len(ds) if total is None else total)
 
 
 def show_times(ds: Times, datetime: bool) -> list[str]:
     """Timestamps as text, without a time of day where it is midnight."""
+    return list(map(as_text, _as_python(ds, datetime)))
+
+
+def _as_python(ds: Times, datetime: bool) -> list[Any]:
+    """Internal times as Python's datetimes, or integers; years beyond 9999, which Python does not have, as text."""
     if not datetime:
-        return [str(int(t)) for t in ds]
-    return [str(t.date()) if t == t.normalize() else str(t) for t in to_index(ds)]
+        return list(map(int, ds))
+    stamps = np.asarray(ds, np.int64).view("datetime64[us]")
+    return [str(stamp) if isinstance(t, int) else t for t, stamp in zip(stamps.tolist(), stamps, strict=True)]
 
 
 def as_frame(df: Any, name: str) -> nw.DataFrame[Any]:
@@ -75,7 +85,7 @@ def _from_columns(columns: dict[str, Any], name: str) -> pd.DataFrame:
     try:
         return pd.DataFrame(columns)
     except (TypeError, ValueError) as error:
-        raise InputError(f"`{name}` is no table: {error}", "Give columns that are equally long.") from error
+        raise InputError(f"`{name}` is no table: {verbatim(error)}", "Give columns that are equally long.") from error
 
 
 def _repeated(df: Any) -> str:
@@ -96,22 +106,20 @@ def read_static(df: Any, ids: pd.Index[Any], columns: Sequence[str], name: str =
     frame = as_frame(df, name)
     require_columns(frame, ["unique_id", *columns], name)
     have = read_ids(frame, name)
-    repeated = have[have.duplicated()]
-    if len(repeated):
-        raise DuplicateError(
-            f"`{name}` has several rows for the series {listing(list(repeated))}", "Keep one row of each."
-        )
+    if have.has_duplicates:
+        rows = name_series(have[have.duplicated()])
+        raise DuplicateError(f"`{name}` has several rows for the series {rows}", "Keep one row of each.", rows=rows)
     at = have.get_indexer(ids)
     if (at < 0).any():
-        raise ColumnError(f"`{name}` has no row for the series {listing(list(ids[at < 0]))}", "Add one row for each.")
+        rows = name_series(ids[at < 0])
+        raise ColumnError(f"`{name}` has no row for the series {rows}", "Add one row for each.", rows=rows)
     return {c: map_rows(read_column(frame, c, name), lambda a: a[at]) for c in columns}
 
 
 def read_column(frame: nw.DataFrame[Any], column: str, name: str) -> Column:
-    """Numbers become float64 with NaN for missing; category, string and bool columns become categories.
+    """A covariate: numbers as float64 with NaN for missing; category, string and bool columns as categories.
 
-    A column without any value has no type of its own: it is NaN throughout. One of objects that are all numbers is one
-    of numbers.
+    A column without any value is all NaN. A column of objects that are all numbers is numeric.
     """
     series = frame.get_column(column)
     if series.dtype == nw.Object:
@@ -123,7 +131,7 @@ def read_column(frame: nw.DataFrame[Any], column: str, name: str) -> Column:
         if np.isinf(values).any():
             rows = _name_rows(frame, np.isinf(values))
             raise ValueRangeError(
-                f"Column {column!r} of `{name}` is infinite at {rows}",
+                f"Column {quoted(column)} of `{name}` is infinite at {rows}",
                 "Use NaN for missing values.",
                 columns=[column],
                 rows=rows,
@@ -135,14 +143,14 @@ def read_column(frame: nw.DataFrame[Any], column: str, name: str) -> Column:
         codes[~missing] = found.codes
         return Categories(codes, found.values)
     raise ColumnError(
-        f"Column {column!r} of `{name}` has type {dtype}",
+        f"Column {quoted(column)} of `{name}` has type {dtype}",
         "Covariates are numbers, strings, categories or bools.",
         columns=[column],
     )
 
 
 def _numbers(series: nw.Series[Any]) -> nw.Series[Any]:
-    """A column of objects as one of numbers, if they are all such."""
+    """A column of objects as a numeric one, if all of them are numbers."""
     inferred = pd.Series(_to_objects(series)).infer_objects()
     numeric = pd.api.types.is_numeric_dtype(inferred) and not pd.api.types.is_bool_dtype(inferred)
     return nw.from_native(inferred, series_only=True) if numeric else series
@@ -155,7 +163,7 @@ def as_categories(text: npt.NDArray[Any]) -> Categories:
 
 
 def map_rows(column: Column, pick: Callable[[Any], Any]) -> Column:
-    """A column with its rows picked by a function of arrays."""
+    """A column with its rows selected by `pick`, a function of arrays."""
     if isinstance(column, Categories):
         return Categories(pick(column.codes), column.values)
     values: Floats = pick(column)
@@ -200,12 +208,12 @@ def read_times(frame: nw.DataFrame[Any], freq: Frequency, name: str) -> tuple[Ti
     if dtype.is_integer():
         if isinstance(freq.freq, str):
             raise FrequencyError(
-                f"ds of `{name}` holds integers but `freq={freq.freq!r}`", "Use an integer freq or datetimes."
+                f"ds of `{name}` holds integers but `freq={quoted(freq.freq)}`", "Use an integer freq or datetimes."
             )
         return _to_int64(frame, series, name, "Correct these rows."), False
     if isinstance(dtype, nw.Datetime) and dtype.time_zone is not None:
         raise ColumnError(
-            f"ds of `{name}` carries the time zone {dtype.time_zone}",
+            f"ds of `{name}` carries the time zone {verbatim(dtype.time_zone)}",
             "Convert to local or UTC time and drop the zone, e.g. df['ds'].dt.tz_localize(None).",
             columns=["ds"],
         )
@@ -224,7 +232,7 @@ def read_times(frame: nw.DataFrame[Any], freq: Frequency, name: str) -> tuple[Ti
 
 
 def _refuse_far(frame: nw.DataFrame[Any], times: Any, name: str) -> None:
-    """Times that can only be mistakes: no calendar is counted through for thousands of years."""
+    """Refuse times outside the years 1678 to 2261, which are mistakes and make calendars slow to count through."""
     far = (times < EARLIEST) | (times >= LATEST)
     if far.any():
         rows = _name_rows(frame, far)
@@ -237,14 +245,16 @@ def _refuse_far(frame: nw.DataFrame[Any], times: Any, name: str) -> None:
 
 
 def _parse_times(frame: nw.DataFrame[Any], name: str) -> nw.Series[Any]:
-    """Text, dates or integers in a column of mixed type. What can only be guessed at is refused."""
+    """Parse a column of text, dates, or objects. Ambiguous text is refused."""
     values = pd.Series(_to_objects(frame.get_column("ds"))).infer_objects()
     if not pd.api.types.is_numeric_dtype(values):
         given = values
         try:
             values = iso_times(given)
         except (ValueError, TypeError) as error:  # several time zones
-            raise ColumnError(f"ds of `{name}` cannot be read as timestamps: {error}", columns=["ds"]) from error
+            raise ColumnError(
+                f"ds of `{name}` cannot be read as timestamps: {verbatim(error)}", columns=["ds"]
+            ) from error
         null = values.isna().to_numpy()
         if null.any():
             bad = null & ~given.astype(str).isin(["", "NaT"]).to_numpy()
@@ -262,7 +272,7 @@ def _parse_times(frame: nw.DataFrame[Any], name: str) -> nw.Series[Any]:
 
 
 def iso_times(values: pd.Series[Any]) -> pd.Series[Any]:
-    """Text as times, NaT where it is not ISO 8601: 05/06 may be May or June. Words for the clock are no times."""
+    """Text as times, NaT where it is not ISO 8601: 05/06 may be May or June. "now" and "today" are not times."""
     return pd.to_datetime(values.mask(values.isin(["now", "today"])), format="ISO8601", errors="coerce")
 
 
@@ -270,7 +280,10 @@ def _refuse_null(frame: nw.DataFrame[Any], column: str, null: Bools, name: str) 
     if null.any():
         rows = _name_rows(frame, null)
         raise InputError(
-            f"{column} of `{name}` is missing at {rows}", "Fill or drop these rows.", columns=[column], rows=rows
+            f"{verbatim(column)} of `{name}` is missing at {rows}",
+            "Fill or drop these rows.",
+            columns=[column],
+            rows=rows,
         )
 
 
@@ -289,20 +302,20 @@ def read_target(frame: nw.DataFrame[Any], name: str) -> Floats:
 
 
 def _to_float(series: nw.Series[Any]) -> Floats:
-    if not series.dtype.is_numeric() and series.is_null().all():  # of no type in particular, or of any
+    if not series.dtype.is_numeric() and series.is_null().all():  # the type of an all-missing column means nothing
         return np.full(len(series), np.nan)
     numbers = series if series.dtype == nw.Float64 else series.cast(nw.Float64)
     return np.array(numbers.to_numpy(), dtype=np.float64)
 
 
 def _to_int64(frame: nw.DataFrame[Any], series: nw.Series[Any], name: str, remedy: str) -> Ints:
-    """A column of integers without missing ones; those that need another bit would turn negative."""
+    """Integers as int64. Refuse unsigned ones beyond its range, which would become negative."""
     values = np.asarray(series.to_numpy())
     wide = np.asarray(values > LARGEST, bool)
     if wide.any():
         rows = _name_rows(frame, wide)
         raise ValueRangeError(
-            f"{series.name} of `{name}` is larger than {LARGEST} at {rows}",
+            f"{verbatim(series.name)} of `{name}` is larger than {LARGEST} at {rows}",
             remedy,
             columns=[series.name],
             rows=rows,
@@ -311,7 +324,7 @@ def _to_int64(frame: nw.DataFrame[Any], series: nw.Series[Any], name: str, remed
 
 
 def _to_objects(series: nw.Series[Any]) -> npt.NDArray[np.object_]:
-    """Python values. Integer categories stay integers, where pandas would make them floats to hold NaN."""
+    """Python values. Integer categories stay integers; pandas would convert them to floats to hold NaN."""
     native = series.to_native()
     if series.dtype in (nw.Categorical, nw.Enum) and isinstance(native, pd.Series):
         return np.array([*native.cat.categories, None], dtype=object)[native.cat.codes.to_numpy()]
@@ -319,9 +332,8 @@ def _to_objects(series: nw.Series[Any]) -> npt.NDArray[np.object_]:
 
 
 def _name_rows(frame: nw.DataFrame[Any], which: Bools) -> Offending:
-    """The first rows where `which` is true, by series and time as far as they are known, and by number."""
+    """The first rows where `which` is true: row number, and series and time if these can be read."""
     rows = np.flatnonzero(which)
     first = rows[:REPORTED].tolist()
-    keys = {c: frame[c][first].to_list() for c in ("unique_id", "ds") if c in frame.columns}
-    names: dict[str, list[Any]] = {c: [str(v).removesuffix(" 00:00:00") for v in vs] for c, vs in keys.items()}
-    return Offending({**names, "row": first}, len(rows))
+    keys: dict[str, list[Any]] = {c: frame[c][first].to_list() for c in ("unique_id", "ds") if c in frame.columns}
+    return Offending({**keys, "row": first}, len(rows))

@@ -1,4 +1,4 @@
-"""Frames out: the same kind as came in, with the column names of Nixtla's libraries."""
+"""Result frames: of the same library as the input, with the column names of Nixtla's libraries."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import numpy as np
 import pandas as pd
 
 from aru.data.columns import as_frame, name_rows
-from aru.errors import ConfigError, ValueRangeError
+from aru.errors import ConfigError, ValueRangeError, quoted
 
-MANY = 2**12  # rows from which it pays to convert the name of a series once instead of in every row
-NANOSECONDS = (2**63 - 1) // 1000  # microseconds from 1970, before and after, that a datetime64[ns] can hold
+MANY = 2**12  # from this many rows on, each series' name is converted once instead of in every row
+NANOSECONDS = (2**63 - 1) // 1000  # range of datetime64[ns] around 1970, in microseconds
 
 
 def quantiles_of(level: Sequence[float] | None) -> list[float]:
@@ -28,11 +28,11 @@ def _percentages(level: Any) -> list[float]:
     named: dict[str, numbers.Real] = {}
     for value in values:
         if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < float(value) < 100:
-            raise ConfigError(f"level must hold percentages between 0 and 100, got {value!r}")
+            raise ConfigError(f"level must hold percentages between 0 and 100, got {quoted(value)}")
         name = f"{value:g}"
         if name == "100" or named.setdefault(name, value) != value:
             raise ConfigError(
-                f"level {value!r} would be named {name}, as another one is: columns have six digits of it"
+                f"level {quoted(value)} would be named {name}, as another one is: column names have six digits"
             )
     return values
 
@@ -52,7 +52,7 @@ class FrameStyle:
 
     @classmethod
     def of(cls, df: Any, default: FrameStyle | None = None) -> FrameStyle:
-        """The style of a frame; `ds` as in `default` if given, and all of it for a dictionary of columns."""
+        """The style of a frame. `default` gives the style of `ds`, and the whole style for a dictionary of columns."""
         if default is not None and isinstance(df, dict):
             return default
         if default is not None and isinstance(df, pd.DataFrame):
@@ -69,7 +69,7 @@ class FrameStyle:
         return cls(backend, getattr(kind, "time_unit", "ns"))
 
     def build(self, columns: Mapping[str, Any], each: int = 1) -> Any:
-        """A frame of these columns; `ds` and `cutoff` are internal times. A series' name stands in `each` rows."""
+        """A frame of these columns; `ds` and `cutoff` are internal times. Every series has `each` rows."""
         if self.ds == "ns" and len(columns["ds"]):
             _refuse_wrapping(columns)
         data = {k: self._times(v) if k in ("ds", "cutoff") else v for k, v in columns.items()}
@@ -81,7 +81,7 @@ class FrameStyle:
         frame = nw.from_dict({k: v.tolist() if k in text else v for k, v in data.items()}, backend="polars")
         dates = [k for k in ("ds", "cutoff") if k in data] if self.ds == "date" else []
         casts = [nw.col(k).cast(nw.Date) for k in dates] + [nw.col(k).cast(nw.String) for k in text]
-        return frame.with_columns(*casts).to_native()  # a frame without rows has these types, too
+        return frame.with_columns(*casts).to_native()  # casts also give an empty frame its types
 
     def _times(self, times: Any) -> Any:
         if self.ds == "int":
@@ -96,7 +96,7 @@ class FrameStyle:
 
 
 def _refuse_wrapping(columns: Mapping[str, Any]) -> None:
-    """Times that would begin again in 1677."""
+    """Refuse times beyond datetime64[ns], which would wrap around to 1677."""
     ds = np.asarray(columns["ds"])
     if ds.max() > NANOSECONDS or ds.min() < -NANOSECONDS:
         far = np.abs(ds) > NANOSECONDS

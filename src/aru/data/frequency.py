@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from aru.errors import ConfigError, FrequencyError
+from aru.errors import ConfigError, FrequencyError, quoted
 
 Times = npt.NDArray[np.int64]
 
@@ -29,7 +29,7 @@ CYCLES: Mapping[str, int] = MappingProxyType(
         "month": 366 * DAY,
     }
 )
-CODES = 60  # codes of a calendar feature lie below
+CODES = 60  # all codes of calendar features are smaller
 MONTHS = ("M", "MS", "ME", "BMS", "BME")
 QUARTERS = ("Q", "QS", "QE", "BQS", "BQE")
 
@@ -52,7 +52,7 @@ class Frequency:
         self._offset = _parse(freq) if isinstance(freq, str) else None
         self._step = freq if isinstance(freq, int) else _fixed_step(self._offset)
         if self._step is not None and self._step < 1:
-            raise ConfigError(f"`freq={freq!r}` does not move forward in time", "Use a positive step.")
+            raise ConfigError(f"`freq={quoted(freq)}` does not move forward in time", "Use a positive step.")
 
     def steps(self, start: Times, end: Times) -> Times:
         """Steps from `start` to `end`, elementwise; -1 where a time does not lie on the grid.
@@ -69,7 +69,7 @@ class Frequency:
             return np.where(rest == 0, whole, -1)
         offset = self._irregular
         same_clock = True
-        if not isinstance(offset, pd.offsets.BusinessHour):  # the others move dates and keep the time of day
+        if not isinstance(offset, pd.offsets.BusinessHour):  # other irregular offsets keep the time of day
             clock = start % DAY
             same_clock = clock == end % DAY
             start, end = start - clock, end - end % DAY
@@ -101,7 +101,7 @@ class Frequency:
 
     @property
     def _irregular(self) -> pd.tseries.offsets.BaseOffset:
-        """The offset whose steps are not equally long."""
+        """The offset, whose steps differ in length; an error without a frequency."""
         if self._offset is None:
             raise FrequencyError("Without a frequency future timestamps are not known", "Pass them in `futr_df`.")
         return self._offset
@@ -129,25 +129,25 @@ def _parse(freq: str) -> pd.tseries.offsets.BaseOffset:
         offset = pd.tseries.frequencies.to_offset(freq)
     except ValueError as error:
         raise ConfigError(
-            f"`freq={freq!r}` is not a pandas offset alias", "Use for instance 'D', 'h', 'W-FRI', 'MS'."
+            f"`freq={quoted(freq)}` is not a pandas offset alias", "Use for instance 'D', 'h', 'W-FRI', 'MS'."
         ) from error
     if offset.n < 1:
-        raise ConfigError(f"`freq={freq!r}` does not move forward in time", "Use a positive step.")
+        raise ConfigError(f"`freq={quoted(freq)}` does not move forward in time", "Use a positive step.")
     return offset
 
 
 def _fixed_step(offset: pd.tseries.offsets.BaseOffset | None) -> int | None:
-    """Length of a step where all steps are equally long."""
+    """Length of a step in microseconds; None if steps differ in length."""
     if offset is None:
         return None
-    if offset.rule_code == "D":  # a calendar day: without time zones, always as long
+    if offset.rule_code == "D":  # without time zones all calendar days are equally long
         return DAY * offset.n
     try:
         nanos = int(offset.nanos)
     except ValueError:  # months, business days, anchored weeks
         return None
     if nanos % 1000:
-        raise ConfigError(f"`freq={offset.freqstr!r}` is finer than a microsecond, which is how time is kept")
+        raise ConfigError(f"`freq={quoted(offset.freqstr)}` is finer than a microsecond, which is how time is kept")
     return nanos // 1000
 
 

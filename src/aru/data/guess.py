@@ -1,4 +1,4 @@
-"""What the times of series say about their frequency."""
+"""Infer the frequency of series from their times."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import pandas as pd
 
 from aru.data.columns import read_ids, read_times, require_columns
 from aru.data.frequency import Frequency, Times, to_index
-from aru.errors import FrequencyError
+from aru.errors import FrequencyError, quoted
 
-# Usual frequencies from coarse to fine, as pandas writes them; the weekday of a week comes from the data, as does the
-# month of a year or quarter where it is not the one that goes without saying.
+# Usual frequencies from coarse to fine, as pandas writes them. The weekday of "W" and, unless it is pandas' default,
+# the month of a year or quarter are added from the data.
 USUAL = ("YS", "YE", "QS", "QE", "MS", "ME", "W", "B", "D", "h", "30min", "15min", "10min", "5min", "min", "s")
 UNSAID = {"YS": "JAN", "YE": "DEC", "QS": "JAN", "QE": "MAR"}
 
 
 def guess_frequency(frame: nw.DataFrame[Any], name: str) -> str | int:
-    """The frequency of a frame's longest series; a frame that does not tell is an error.
+    """The frequency of a frame's longest series; an error if it cannot be inferred.
 
-    Days from Monday to Friday alone are business days, though daily series may begin with them.
+    Days from Monday to Friday alone are taken for business days, although a short daily series may look the same.
     """
     require_columns(frame, ["unique_id", "ds"], name)
     codes, _ = pd.factorize(read_ids(frame, name))
@@ -57,12 +57,12 @@ def _anchored(alias: str, time: pd.Timestamp) -> str:
 
 
 def frequency_hint(times: Times, datetime: bool) -> str:
-    """What the spacing of some times suggests to somebody whose frequency does not fit."""
+    """Advice for an error about `freq`: the frequency that the spacing of the times suggests."""
     guess = usual_frequency(times, datetime)
     if not datetime:
         step = int(np.median(np.diff(times))) if len(times) > 1 else 1
         says = f"The usual distance between rows is {step}"
         return f"{says}: try `freq={step}`." if guess else f"{says}. Correct or drop the rows that do not fit."
     if guess:
-        return f"Series look like `freq={guess!r}`; or use `freq=None` if rows are consecutive."
+        return f"Series look like `freq={quoted(guess)}`; or use `freq=None` if rows are consecutive."
     return "Correct these rows, choose another pandas offset alias, or use `freq=None` if rows are consecutive."

@@ -1,4 +1,4 @@
-"""Learning a schema from rows: all at once, or part by part."""
+"""Learn a schema from training rows: all at once, or part by part."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ from aru.data.schema import (
     id_column,
 )
 from aru.data.target import ASKED, Support, broken, check_values, refusal, rules_of
-from aru.errors import ColumnError, ValueRangeError
+from aru.errors import ColumnError, ValueRangeError, quoted
 from aru.settings import Settings
 
-PRIORS = (1.0, 4.0, 16.0, 64.0, 256.0, None)  # of the scale
-SAMPLE = 2**20  # values that the typical size of the target is estimated from, where it comes in parts
+PRIORS = (1.0, 4.0, 16.0, 64.0, 256.0, None)  # candidates of `Schema.scale_prior`
+SAMPLE = 2**20  # about how many values the typical size of the target is estimated from
 
 
 def learn_schema(
     panel: Panel, static: Mapping[str, Column], settings: Settings, freq: Frequency, train: Bools
 ) -> Schema:
-    """Learn from the rows where `train` is true; the others (validation) only have to be encodable."""
+    """Learn from the rows where `train` is true. The others, for validation, need only be valid."""
     learner = Learner(settings, freq)
     learner.add(panel, static, train)
     return learner.schema()
 
 
 class Learner:
-    """Learns a schema from parts that come one after the other, in memory that does not grow with them."""
+    """Learns a schema from one part of the data after the other, in constant memory."""
 
     def __init__(self, settings: Settings, freq: Frequency) -> None:
         self._settings, self._freq = settings, freq
         self._kinds: _Kinds | None = None
         self._count, self._zeros, self._total, self._longest = 0, 0, 0.0, 0
         self._support = Support(nonnegative=True, integer=True)
-        self._no_counts: ValueRangeError | None = None  # about rows of validation that are none
+        self._no_counts: ValueRangeError | None = None  # raised if the negative binomial is chosen
         self._sizes = _Sample()
         self._scale = _Scale(settings.h, context_length(settings, freq)) if settings.network.scaler == "auto" else None
         self._groups = [_Group(names) for names in (settings.futr_exog_list, settings.hist_exog_list)]
@@ -82,7 +82,7 @@ class Learner:
             self._ids += id_column(panel.ids).values
 
     def _check_target(self, panel: Panel) -> None:
-        """Refuse values that the settings leave no room for, those of validation included."""
+        """Refuse values of y that the settings do not allow, also in validation rows."""
         check_values(panel, rules_of(self._settings, self._settings.distribution))
         if self._settings.distribution == "auto" and self._no_counts is None:
             _, rule = broken(rules_of(self._settings, "negative-binomial"), panel.y)
@@ -96,8 +96,8 @@ class Learner:
         distribution = choose_distribution(settings, all(support), self._zeros / self._count)
         if self._no_counts is not None and distribution == "negative-binomial":
             raise self._no_counts
-        # The paper's scale is 1 + mean|y|. Data measured in small units (rates, shares) would hardly be scaled by
-        # it, so the constant shrinks with them.
+        # The paper's scale is 1 + mean|y|. For data far below 1 (rates, shares) the constant 1 would dominate, so it
+        # is at most the mean.
         unit = float(min(1.0, self._total / self._count)) or 1.0
         futr, hist = (group.columns() for group in self._groups)
         stat = self._stat.columns()
@@ -122,7 +122,7 @@ class Learner:
 
 
 class _Sample:
-    """A sample of values that come in parts: all of them up to SAMPLE, then every second, fourth, eighth, ... one."""
+    """A sample of values that come in parts: all of them, thinned out by 2, 4, 8, ... above SAMPLE values."""
 
     def __init__(self) -> None:
         self._parts: list[Floats] = []
@@ -130,7 +130,7 @@ class _Sample:
 
     def add(self, values: Floats) -> None:
         self._parts.append(values[:: self._every])
-        # One part is in memory anyway: only several are thinned out.
+        # A single part is in memory anyway, so only several parts are thinned out.
         while len(self._parts) > 1 and sum(map(len, self._parts)) > SAMPLE:
             self._parts = [part[::2] for part in self._parts]
             self._every *= 2
@@ -140,7 +140,7 @@ class _Sample:
 
 
 class _Scale:
-    """Which scale foretells the size of the next h rows best: the context's mean, that of all values, or a mix."""
+    """Finds the best predictor of mean |y| over the next h rows: mean |y| of the context, of all values, or a mix."""
 
     def __init__(self, h: int, input_size: int) -> None:
         self._h, self._input_size = h, input_size
@@ -151,7 +151,7 @@ class _Scale:
         size = np.where(known, np.abs(panel.y), 0.0)
         totals, number = (np.bincount(series, x, len(panel.ids)) for x in (size, known))
         means = totals / np.maximum(number, 1)
-        size /= np.where(means > 0, means, 1.0)[series]  # so that sums over all series keep their digits
+        size /= np.where(means > 0, means, 1.0)[series]  # sums over series of different size would lose digits
         sums, counts = (np.concatenate([[0.0], np.cumsum(x)]) for x in (size, known))
         place = np.arange(len(size)) - panel.starts[series]
         left = panel.lengths[series] - place
@@ -168,9 +168,9 @@ class _Scale:
             self._errors[i] += np.abs(np.log(truth / guess)).sum()
 
     def prior(self) -> float | None:
-        """Weight of the overall mean in the best mix; None where the overall mean alone is as good."""
+        """Weight of the overall mean in the best mix; None if the overall mean alone is as good."""
         best = int(self._errors.argmin())
-        return PRIORS[best] if self._errors[best] < self._errors[-1] - 1e-6 else None  # by more than roundings
+        return PRIORS[best] if self._errors[best] < self._errors[-1] - 1e-6 else None  # more than rounding
 
 
 class _Group:
@@ -194,7 +194,9 @@ class _Group:
                     self._ranges[name] += [float(known.min()), float(known.max())]
             if name in self._values and self._ranges[name]:
                 raise ColumnError(
-                    f"Column {name!r} holds numbers in some parts and text in others", "Convert it.", columns=[name]
+                    f"Column {quoted(name)} holds numbers in some parts and text in others",
+                    "Convert it.",
+                    columns=[name],
                 )
 
     def columns(self) -> Group:
@@ -207,7 +209,7 @@ class _Group:
 
 
 class _Calendar:
-    """Calendar features that suit the step between rows, where the data show most of two cycles or more."""
+    """Calendar features for the step between rows, of which the data cover at least ENOUGH_CYCLES cycles."""
 
     def __init__(self, panel: Panel, train: Bools) -> None:
         ds = panel.ds[train]

@@ -1,4 +1,4 @@
-"""Frames of forecasts, as Nixtla's libraries write them, to arrays by series, origin and lead, and back."""
+"""Frames of forecasts, as Nixtla's libraries write them, as arrays by series, origin and lead, and back."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch import Tensor
 from aru.data.columns import Floats, Ints, name_rows, read_column, read_ids, read_times, require_columns
 from aru.data.frequency import Frequency, Times
 from aru.data.panel import Known
-from aru.errors import ColumnError, DuplicateError, FrequencyError, InputError
+from aru.errors import ColumnError, DuplicateError, FrequencyError, InputError, listing, quoted
 
 KEYS = ("unique_id", "ds", "cutoff", "y")
 ENDS = ("lo", "hi")
@@ -31,7 +31,7 @@ class Issued(NamedTuple):
 
 
 class Role(NamedTuple):
-    """What a column holds: the forecast of a model, an end of one of its intervals, or its median beside a mean."""
+    """What a column holds: a model's point forecast, an end of an interval, or the median of a model with a mean."""
 
     model: str
     level: float | None = None
@@ -56,7 +56,7 @@ class ModelColumns(NamedTuple):
 
 
 def find_models(frame: nw.DataFrame[Any], models: Sequence[str] | None) -> ModelColumns:
-    """Which columns are forecasts, and of what. A median stands for the mean where there is none."""
+    """Which columns are forecasts, and of which model. Without a mean, the median is the point forecast."""
     names = [c for c in frame.columns if c not in KEYS and frame[c].dtype.is_numeric()]
     ends = {c: m for c in names if (m := _END.fullmatch(c))}
     plain = [c for c in names if c not in ends]
@@ -72,15 +72,15 @@ def find_models(frame: nw.DataFrame[Any], models: Sequence[str] | None) -> Model
         roles = {c: r for c, r in roles.items() if r.model in models}
     lost = [c for c, r in roles.items() if r.model not in points]
     if lost or not roles:
-        what = f"intervals without a forecast ({', '.join(lost)})" if lost else "no numeric column with forecasts"
+        what = f"intervals without a forecast ({listing(lost, 20)})" if lost else "no numeric column with forecasts"
         raise ColumnError(
-            f"`forecasts` has {what}; it has {', '.join(frame.columns)}", "Add a column for each model.", columns=lost
+            f"`forecasts` has {what}; it has {listing(frame.columns, 20)}", "Add a column for each model.", columns=lost
         )
     return ModelColumns(roles)
 
 
 class ReadForecasts(NamedTuple):
-    """Forecasts by origin, and where each row of the frame has gone."""
+    """Forecasts by origin, and the origin and lead of each row of the frame."""
 
     ids: pd.Index[Any]
     datetime: bool
@@ -105,7 +105,7 @@ def read_forecasts(
 ) -> ReadForecasts:
     """Check a frame and sort it by series, origin and lead.
 
-    Without `cutoff` forecasts start after the latest time in `known`, or just before their own first time.
+    Without `cutoff` the origin of a series is its latest time in `known`, or one step before its first forecast.
     """
     require_columns(frame, ["unique_id", "ds"], "forecasts")
     if len(frame) == 0:
@@ -122,7 +122,7 @@ def read_forecasts(
         rows = name_rows(names[early], ds[early], datetime)
         raise InputError(
             f"`forecasts` has {len(rows)} rows at or before the latest observation of their series: {rows}",
-            "Adapt forecasts before their truth is observed.",
+            "Adapt forecasts before their actual values are observed.",
             rows=rows,
         )
     order = np.lexsort((ds, cutoff, series))
@@ -139,7 +139,8 @@ def read_forecasts(
     if bad.any():
         rows = name_rows(names[bad], ds[bad], datetime)
         raise FrequencyError(
-            f"{len(rows)} rows of `forecasts` do not lie on the grid of `freq={freq.freq!r}` from their cutoff: {rows}",
+            f"{len(rows)} rows of `forecasts` do not lie on the grid of `freq={quoted(freq.freq)}` from their cutoff: "
+            f"{rows}",
             "Correct them, or give the right freq.",
             rows=rows,
         )
@@ -176,7 +177,7 @@ def read_forecasts(
 
 
 def _cutoffs(freq: Frequency, ids: pd.Index[Any], series: Ints, ds: Times, known: Known | None) -> Times:
-    """The origin of each series' forecasts in a frame that does not say."""
+    """The origin of each series' forecasts in a frame without `cutoff`."""
     first = np.full(len(ids), np.iinfo(np.int64).max)
     np.minimum.at(first, series, ds)
     at = np.full(len(ids), -1) if known is None or not len(known.ids) else known.ids.get_indexer(ids)
@@ -185,7 +186,7 @@ def _cutoffs(freq: Frequency, ids: pd.Index[Any], series: Ints, ds: Times, known
 
 
 def _inside(before: Floats, after: Floats, given: Tensor, adapted: Tensor) -> Floats:
-    """Medians that lay inside the narrowest of their (row, level, end) intervals stay inside it."""
+    """Keep medians inside the narrowest of their (row, level, end) intervals, if they were inside before."""
     bounds = []
     for ends in (given, adapted):
         low, high = ends.nan_to_num(nan=-torch.inf)[..., 0], ends.nan_to_num(nan=torch.inf)[..., 1]
@@ -195,7 +196,7 @@ def _inside(before: Floats, after: Floats, given: Tensor, adapted: Tensor) -> Fl
 
 
 def with_values(frame: nw.DataFrame[Any], given: ReadForecasts, adapted: Issued) -> Any:
-    """The frame with adapted forecasts in the place and type of those that it had."""
+    """The frame with its forecasts replaced by the adapted ones, in the same columns and types."""
     new = []
     for column, role in given.columns.roles.items():
         m = given.models.index(role.model)

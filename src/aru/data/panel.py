@@ -15,7 +15,6 @@ import numpy as np
 import pandas as pd
 
 from aru.data.columns import (
-    REPORTED,
     Bools,
     Categories,
     Column,
@@ -33,7 +32,7 @@ from aru.data.columns import (
 from aru.data.frequency import Frequency, Times
 from aru.data.guess import frequency_hint
 from aru.data.plain import read_plain
-from aru.errors import ColumnError, DuplicateError, FrequencyError, InputError, Offending
+from aru.errors import REPORTED, ColumnError, DuplicateError, FrequencyError, InputError, Offending, quoted
 
 SETTLED = "This grid is settled, by training or by earlier rows: correct or drop the rows that do not fit."
 
@@ -42,8 +41,8 @@ SETTLED = "This grid is settled, by training or by earlier rows: correct or drop
 class Panel:
     """Rows sorted by series and time, without gaps. Series i owns rows starts[i] : starts[i] + lengths[i].
 
-    A gap longer than what any forecast can still see is not filled in full: `skipped` counts the steps left
-    out just before a row.
+    A gap that is longer than any forecast looks back is not filled completely: `skipped` counts the steps left out
+    just before a row.
     """
 
     ids: pd.Index[Any]
@@ -86,7 +85,7 @@ class Panel:
 
     @property
     def presence(self) -> Floats:
-        """Share of the steps between first and last row that have a row, of each series with several rows."""
+        """For each series with several rows: the share of steps, from first to last row, that have a row."""
         steps = self.lengths + np.bincount(self.series, self.skipped, len(self.ids))
         rows = np.bincount(self.series[~self.inserted], minlength=len(self.ids))
         return (rows / steps)[rows > 1]
@@ -113,7 +112,7 @@ class Known(NamedTuple):
 
 
 class Observations(NamedTuple):
-    """Checked rows of a frame, sorted by series and time, before it is known what came before them."""
+    """Checked rows of a frame, sorted by series and time, not yet compared with what is known of the series."""
 
     rows: SortedRows
     ids: pd.Index[Any]
@@ -142,7 +141,7 @@ def read_panel(
 ) -> Panel:
     """Check a long frame and sort it into a panel. Columns not asked for are ignored.
 
-    Where the frequency is `settled`, no other one is recommended.
+    With `settled` errors do not recommend another frequency, because it can no longer be changed.
     """
     rows, ids, datetime = _read_rows(df, freq, ["y", *columns], name)
     position = _positions(rows, ids, freq, datetime, name, settled)
@@ -150,14 +149,14 @@ def read_panel(
 
 
 def read_observations(df: Any, freq: Frequency, columns: Sequence[str], name: str = "new_df") -> Observations:
-    """Check a long frame of new rows; `continuation` then sets them against what is known."""
+    """Check a long frame of new rows; `continuation` then compares them with the known series."""
     return Observations(*_read_rows(df, freq, ["y", *columns], name), name)
 
 
 def continuation(new: Observations, freq: Frequency, known: Known, max_gap: int | None = None) -> tuple[Panel, Panel]:
-    """The rows that continue known series or begin new ones; apart from them, those at or before the latest time.
+    """Split rows in two panels: those that continue known series or begin new ones, and late rows.
 
-    Gaps count from each series' latest time. In the second panel nothing is filled in.
+    Gaps before the new rows are filled from each series' latest time on. Late rows are returned as they are.
     """
     rows, ids, datetime, name = new
     if len(known.ids) and (known.ids.dtype == np.int64) != (ids.dtype == np.int64):
@@ -170,7 +169,7 @@ def continuation(new: Observations, freq: Frequency, known: Known, max_gap: int 
     last = np.where(at >= 0, known.last[at], never) if len(known.ids) else np.full(len(ids), never)
     old = rows.ds <= last[rows.codes]
     past = rows.select(old).panel(ids, datetime)
-    # The latest known time of a series becomes its first row, from which positions count; it goes at the end.
+    # The latest known time of a series is added as its first row, so that steps count from it, and removed at the end.
     anchors = np.flatnonzero(at >= 0)
     rows = SortedRows(
         np.concatenate([anchors, rows.codes[~old]]),
@@ -185,7 +184,7 @@ def continuation(new: Observations, freq: Frequency, known: Known, max_gap: int 
 
 
 def next_steps(new: Observations, freq: Frequency, known: Known) -> Panel | None:
-    """The panel of `continuation` where each row is the next step of another known series; None otherwise."""
+    """The panel of `continuation` if there is exactly one row per known series, its next step; None otherwise."""
     rows, ids, datetime, _ = new
     same = ids is known.ids or ids.equals(known.ids)
     if len(rows.codes) != len(ids) or not same or not (rows.ds > known.last).all():
@@ -194,7 +193,7 @@ def next_steps(new: Observations, freq: Frequency, known: Known) -> Panel | None
 
 
 def read_future(df: Any, freq: Frequency, columns: Sequence[str], name: str = "futr_df") -> Panel:
-    """Rows of known covariates, sorted by series and time, as they are: nothing is filled in."""
+    """Rows of known-future covariates, sorted by series and time. Gaps are not filled."""
     rows, ids, datetime = _read_rows(df, freq, columns, name)
     return rows.panel(ids, datetime)
 
@@ -206,7 +205,7 @@ def _read_rows(df: Any, freq: Frequency, columns: Sequence[str], name: str) -> t
     assert not isinstance(y, Categories)
     y = np.full(len(ds), np.nan) if y is None else y
     if len(ids) == 1 or (ids.is_monotonic_increasing and ids.is_unique):  # one row of each series, in order
-        return SortedRows(np.arange(len(ids)), ds.copy(), y, data), ids, datetime  # not the caller's memory
+        return SortedRows(np.arange(len(ids)), ds.copy(), y, data), ids, datetime  # `ds` may be the caller's memory
     codes, unique = pd.factorize(ids, sort=True)
     rows = SortedRows(codes, ds, y, data).sorted()
     same = (rows.codes[1:] == rows.codes[:-1]) & (rows.ds[1:] == rows.ds[:-1])
@@ -243,7 +242,7 @@ def _positions(rows: SortedRows, ids: pd.Index[Any], freq: Frequency, datetime: 
     if (position < 0).any():
         beside = Observations(rows, ids, datetime, name).name_rows(np.flatnonzero(position < 0))
         raise FrequencyError(
-            f"{len(beside)} rows of `{name}` do not lie on the grid of `freq={freq.freq!r}`: {beside}",
+            f"{len(beside)} rows of `{name}` do not lie on the grid of `freq={quoted(freq.freq)}`: {beside}",
             SETTLED if settled else frequency_hint(rows.longest(), datetime),
             columns=["ds"],
             rows=beside,
@@ -252,7 +251,7 @@ def _positions(rows: SortedRows, ids: pd.Index[Any], freq: Frequency, datetime: 
 
 
 class SortedRows(NamedTuple):
-    """Rows by number of their series and time."""
+    """Rows with the number of their series, time, y and covariates."""
 
     codes: Ints
     ds: Times
@@ -276,7 +275,7 @@ class SortedRows(NamedTuple):
         return SortedRows(self.codes[keep], self.ds[keep], self.y[keep], data)
 
     def panel(self, ids: pd.Index[Any], datetime: bool) -> Panel:
-        """The rows as they are: nothing is filled in."""
+        """The rows as a panel. Gaps are not filled."""
         lengths = np.bincount(self.codes, minlength=len(ids))
         return Panel(
             ids=ids,
@@ -307,7 +306,7 @@ def _fill_gaps(
     datetime: bool,
     settled: bool,
 ) -> Panel:
-    """Insert a row for every step that `ds` leaves out: at most `max_gap` a gap; the rest is skipped."""
+    """Insert a row for every missing step, at most `max_gap` per gap. Further steps are counted as skipped."""
     n = len(rows.ds)
     first = np.concatenate([[True], rows.codes[1:] != rows.codes[:-1]])
     gap = np.where(first, 0, np.diff(position, prepend=0) - 1)
@@ -315,7 +314,8 @@ def _fill_gaps(
     limit = 50 * n + 10_000_000
     if filled.sum() > limit:
         raise FrequencyError(
-            f"On the grid of `freq={freq.freq!r}` {int(filled.sum()):,} steps would be missing between {n:,} rows",
+            f"On the grid of `freq={quoted(freq.freq)}` {int(filled.sum()):,} steps would be missing between {n:,} "
+            "rows",
             SETTLED if settled else frequency_hint(rows.longest(), datetime),
             columns=["ds"],
         )

@@ -1,4 +1,4 @@
-"""Columns of frames that have nothing out of the ordinary, in a fraction of the time that any kind of frame takes."""
+"""A fast path for reading the columns of ordinary frames."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import pandas as pd
 from aru.data.columns import EARLIEST, LATEST, Column, as_categories
 from aru.data.frequency import Frequency, Times
 
-FEW = 256  # rows of which every value is looked at
+CHECKED_ROWS = 256  # up to this many rows, each value of `ds` is checked
 _ISO = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?)?")
 
 
 class Plain(NamedTuple):
-    """The columns of rows that have nothing out of the ordinary."""
+    """The columns of an ordinary frame."""
 
     ids: pd.Index[Any]
     ds: Times
@@ -28,10 +28,10 @@ class Plain(NamedTuple):
 
 
 def read_plain(df: Any, freq: Frequency, columns: Sequence[str]) -> Plain | None:
-    """The columns of a pandas frame or a dictionary, in a fraction of the time that frames and types of any kind take.
+    """The columns of a pandas frame or a dictionary, read without the general checks of `aru.data.columns`.
 
-    None where something needs a closer look, by the functions below: another kind of frame, a missing column, a type
-    that has to be converted, a value that may be wrong.
+    None where these checks are needed: another kind of frame, a missing column, a type that has to be converted, a
+    value that may be wrong.
     """
     values = _arrays(df, ("unique_id", "ds", *columns))
     if values is None:
@@ -42,7 +42,7 @@ def read_plain(df: Any, freq: Frequency, columns: Sequence[str]) -> Plain | None
         return None
     if datetime:
         ds = ds.astype("datetime64[us]")
-        if not ((ds >= EARLIEST) & (ds < LATEST)).all():  # nor where it is missing
+        if not ((ds >= EARLIEST) & (ds < LATEST)).all():  # false for missing times, too
             return None
     elif ds.dtype != np.int64:
         return None
@@ -60,7 +60,7 @@ def read_plain(df: Any, freq: Frequency, columns: Sequence[str]) -> Plain | None
 
 
 def _arrays(df: Any, columns: Sequence[str]) -> dict[str, npt.NDArray[Any]] | None:
-    """Columns whose types numpy knows, all of the same length and not empty."""
+    """Columns as numpy arrays of the same length; None if a type is not numpy's or there are no rows."""
     try:
         if isinstance(df, dict):
             values = {c: np.asarray(df[c]) for c in columns}
@@ -79,8 +79,8 @@ def _arrays(df: Any, columns: Sequence[str]) -> dict[str, npt.NDArray[Any]] | No
 
 
 def _plain_times(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Texts and times of Python as numpy's, where they are few and there is no doubt about them."""
-    if values.dtype == object and len(values) <= FEW:
+    """A few ISO texts or Python datetimes as numpy's; any other values unchanged."""
+    if values.dtype == object and len(values) <= CHECKED_ROWS:
         types = set(map(type, values))
         sure = all(map(_ISO.fullmatch, values)) if types == {str} else types <= {dt.datetime, pd.Timestamp}
         if sure and (types == {str} or not any(value.tzinfo for value in values)):

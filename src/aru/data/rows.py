@@ -1,7 +1,7 @@
-"""Rows as networks read them. Every field of a row is declared here and nowhere else.
+"""Encoded rows as networks read them. The fields of a row are declared here alone.
 
-States, blocks of windows, the bytes of a record and the inputs of an exported network all hold `Rows`: a new field
-reaches them by its name.
+States, blocks of windows, the bytes of a record and the inputs of an exported network all hold `Rows`, so that a new
+field need only be added here.
 """
 
 from __future__ import annotations
@@ -30,25 +30,24 @@ class Rows(NamedTuple):
 
     @classmethod
     def known_ahead(cls, ds: Tensor, futr: Tensor, futr_cat: Tensor, hist_numbers: int, hist_categories: int) -> Rows:
-        """Rows as a forecast sees them beforehand: y and historic covariates are missing."""
-        y, observed, hist, hist_cat = _unknown(tuple(ds.shape), hist_numbers, hist_categories, ds.device)
+        """Future rows as known at the origin: y and historic covariates are missing."""
+        unknown = _unknown(hist_numbers, hist_categories, ds.device)
+        y, observed, hist, hist_cat = (v.expand(*ds.shape, *v.shape) for v in unknown)
         return cls(ds, y, observed, futr, futr_cat, hist, hist_cat)
 
     def ahead(self) -> Rows:
-        """The same rows as a forecast sees them beforehand."""
+        """The same rows as known at an earlier origin: without y and historic covariates."""
         return Rows.known_ahead(self.ds, self.futr, self.futr_cat, self.hist.shape[-1] // 2, self.hist_cat.shape[-1])
 
 
-@functools.lru_cache(maxsize=4)  # whoever forecasts does it again, for as many series
-def _unknown(shape: tuple[int, ...], numbers: int, categories: int, device: torch.device) -> tuple[Tensor, ...]:
-    """y, observed, hist and hist_cat of rows of which these are not known."""
-    hist = torch.zeros(*shape, numbers, 2, device=device)
-    hist[..., 1] = 1.0
+@functools.cache
+def _unknown(numbers: int, categories: int, device: torch.device) -> tuple[Tensor, ...]:
+    """y, observed, hist and hist_cat of a future row, where all are missing."""
     return (
-        torch.zeros(shape, dtype=torch.float64, device=device),
-        torch.zeros(shape, dtype=torch.bool, device=device),
-        hist.flatten(-2),
-        torch.zeros(*shape, categories, dtype=torch.int32, device=device),
+        torch.zeros((), dtype=torch.float64, device=device),
+        torch.zeros((), dtype=torch.bool, device=device),
+        torch.tensor([0.0, 1.0], device=device).repeat(numbers),
+        torch.zeros(categories, dtype=torch.int32, device=device),
     )
 
 
@@ -60,10 +59,10 @@ class Static(NamedTuple):
 
 
 class Ragged(NamedTuple):
-    """Encoded rows and whose they are: series i owns rows starts[i] : starts[i] + lengths[i]."""
+    """Encoded rows of several series: series i owns rows starts[i] : starts[i] + lengths[i]."""
 
     rows: Rows
     starts: Tensor
     lengths: Tensor
     skipped: Tensor  # (row,) int64: unobserved steps left out just before a row
-    each: int = 0  # rows that every series has, one series after the other and without gaps; 0: not known to be so
+    each: int = 0  # if not 0: every series has this many rows, in order of series and without skipped steps

@@ -1,9 +1,9 @@
 """What training learned about the columns: ranges, vocabularies, calendar, lags, typical size of the target.
 
 A `Schema` turns any later panel into the same tensors, so training, backtest and streaming see one encoding.
-Code 0 of every categorical column means "unknown": a missing value, or one that training never saw. Truth values
-mean the same in every spelling. Numbers are rescaled to [0, 1] by training's range and followed by an indicator of
-missingness.
+Code 0 of every categorical column means "unknown": a missing value, or one that training never saw. Bools are the same
+in every spelling. Numbers are rescaled to [0, 1] by their training range; each has a second column that says whether it
+is missing.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from aru.data.frequency import CODES, Frequency, Times, calendar_codes
 from aru.data.panel import Panel
 from aru.data.rows import Rows, Static
 from aru.data.target import Support
-from aru.errors import SHOWN, ColumnError, Offending, listing
+from aru.errors import SHOWN, ColumnError, Offending, listing, name_series, quoted
 from aru.settings import Settings
 
 OUTSIDE = 1.0  # how far a number may leave its training range, in units of the range, before it is cut off
-ENOUGH_CYCLES = 1.75  # of a season or calendar feature, before it is a pattern and not just the date
-LONGEST_SEASON = 1000  # rows; what reaches further back would fill a series' state
+ENOUGH_CYCLES = 1.75  # cycles that the data must cover before a season or calendar feature is used
+LONGEST_SEASON = 1000  # rows; longer lags would make the state of a series too large
 MANY_ZEROS = 0.2  # share of zeros from which counts are modelled as counts
-_WHOLE = re.compile(r"(-?\d+)(?:\.0)?")
+_WHOLE_NUMBER = re.compile(r"(-?\d+)(?:\.0)?")
 TRUTHS = {"true": "true", "1": "true", "1.0": "true", "false": "false", "0": "false", "0.0": "false"}
 
 
@@ -61,7 +61,7 @@ class CategoryColumn:
 
     @functools.cached_property
     def boolean(self) -> bool:
-        """Whether training saw bools: the same value is True in a frame, true in one file and 1 in another."""
+        """Whether training saw bools, which frames and files spell as True, true or 1."""
         words = {value.casefold() for value in self.values}
         return self.name != "unique_id" and 0 < len(words) == len(self.values) and words <= {"true", "false"}
 
@@ -80,7 +80,7 @@ class CategoryColumn:
 
     @functools.cached_property
     def _numbers(self) -> Mapping[str, int]:
-        """Codes by whole number, where no two values are the same one: a missing value makes floats of integers."""
+        """Codes by whole number, if it is unique: 1 may come back as 1.0, since pandas stores gaps as floats."""
         numbers = [whole_number(value) for value in self.values] if self.name != "unique_id" else []
         often = Counter(numbers)
         return {number: i + 1 for i, number in enumerate(numbers) if number and often[number] == 1}
@@ -94,12 +94,12 @@ class CategoryColumn:
 
 
 Group = tuple[tuple[NumberColumn, ...], tuple[CategoryColumn, ...]]
-NameRows = Callable[[Ints], Offending]  # rows as a person would name them
+NameRows = Callable[[Ints], Offending]  # from row numbers to series and times
 
 
 @dataclasses.dataclass(frozen=True)
 class Schema:
-    """Everything about the data that a model needs to know besides its weights."""
+    """What training learned about the data, which a model needs in addition to its weights."""
 
     input_size: int
     lags: tuple[int, ...]
@@ -118,12 +118,12 @@ class Schema:
 
     @property
     def support(self) -> Support:
-        """What values of y forecasts may have."""
+        """The values of y to which forecasts are restricted."""
         return Support(self.nonnegative, self.integer)
 
     @property
     def history(self) -> int:
-        """How many past values a forecast can see: the context, and the longest lag of each of its rows."""
+        """How many past values a forecast reads: the context, and the longest lag before it."""
         return self.input_size + max(self.lags, default=0)
 
     def encode(self, panel: Panel) -> Rows:
@@ -142,13 +142,13 @@ class Schema:
         )
 
     def encode_ahead(self, ds: Times, columns: Mapping[str, Column], name_rows: NameRows) -> Rows:
-        """Encode (series, h) rows of the future, whose known covariates are given one series after the other."""
+        """Encode (series, h) future rows. `columns` holds their known covariates, one series after the other."""
         futr, futr_cat = self._encode_known(ds.ravel(), columns, name_rows)
         futr, futr_cat = (v.reshape(*ds.shape, v.shape[-1]) for v in (futr, futr_cat))
         return Rows.known_ahead(torch.from_numpy(ds), futr, futr_cat, len(self.hist[0]), len(self.hist[1]))
 
     def _encode_known(self, ds: Times, columns: Mapping[str, Column], name_rows: NameRows) -> tuple[Tensor, Tensor]:
-        """Covariates that are known of the future, and the calendar."""
+        """Encode known-future covariates and the calendar."""
         futr, futr_cat = _encode_group(self.futr, columns, len(ds), name_rows)
         if not self.calendar:
             return futr, futr_cat
@@ -157,15 +157,21 @@ class Schema:
         return futr, torch.cat([futr_cat, codes], -1) if futr_cat.shape[-1] else codes
 
     def encode_static(self, columns: Mapping[str, Column], ids: pd.Index[Any]) -> Static:
-        """Encode static covariates, and the series' own identity where it is an input."""
+        """Encode static covariates, and with `series_id` the id of the series."""
         if any(c.name == "unique_id" for c in self.stat[1]):
             columns = {**columns, "unique_id": id_column(ids)}
-        return Static(
-            *_encode_group(self.stat, columns, len(ids), lambda rows: Offending({"unique_id": list(ids[rows])}))
-        )
+        return Static(*_encode_group(self.stat, columns, len(ids), lambda rows: name_series(ids[rows])))
+
+    @functools.cached_property
+    def no_rows(self) -> Rows:
+        """Zero rows: the type and the width of every field."""
+        columns = {c.name: np.zeros(0) for group in (self.futr, self.hist) for part in group for c in part}
+        none = np.zeros(0, np.int64)
+        panel = Panel(pd.Index([]), none, none, none, np.zeros(0), columns, np.zeros(0, bool), none, self.datetime)
+        return self.encode(panel)
 
     def no_static(self) -> Static:
-        """The static covariates of no series at all."""
+        """Static covariates of zero series."""
         numbers, categories = self.stat
         return Static(torch.zeros(0, 2 * len(numbers)), torch.zeros(0, len(categories), dtype=torch.int32))
 
@@ -192,7 +198,7 @@ class Schema:
 
 
 def context_length(settings: Settings, freq: Frequency) -> int:
-    """`input_size`, or the longest of horizon, a season of at most four horizons, and what `season_length` needs."""
+    """`input_size`, or the longest of: the horizon, seasons of at most four horizons, `season_length` plus stride."""
     seasons = [season for season in freq.seasons() if season <= 4 * settings.h]
     if settings.season_length:
         seasons.append(settings.season_length + settings.window_stride)
@@ -200,10 +206,10 @@ def context_length(settings: Settings, freq: Frequency) -> int:
 
 
 def choose_lags(settings: Settings, freq: Frequency, rows: int) -> tuple[int, ...]:
-    """Lags as asked for, or with "auto" the first whole seasons that are not shorter than the horizon.
+    """The lags of the settings; with "auto", of each season the smallest multiple that is at least the horizon.
 
-    There may be none: the frequency may have no season, or too long a one, also for `rows`, the longest series of
-    training. What a lag that training hardly saw is worth, nobody has learned.
+    Seasons above LONGEST_SEASON are left out, and lags that training could hardly learn from: `rows` is the length of
+    the longest training series. There may be none.
     """
     if settings.lags != "auto":
         return tuple(settings.lags or ())
@@ -220,8 +226,8 @@ def choose_distribution(settings: Settings, counts: bool, zeros: float) -> str:
 
 
 def whole_number(value: str) -> str:
-    """The whole number that a text stands for, as 1 or 1.0; empty for any other."""
-    match = _WHOLE.fullmatch(value)
+    """The whole number in a text such as 1 or 1.0; empty for any other text."""
+    match = _WHOLE_NUMBER.fullmatch(value)
     return match[1] if match else ""
 
 
@@ -240,13 +246,13 @@ def _encode_group(group: Group, columns: Mapping[str, Column], n: int, name_rows
             column = _read_truths(category.name, column, name_rows)
         if isinstance(column, Categories):
             codes[:, i] = category.encode(column)
-        elif not np.isnan(column).all():  # a column without any value may be of any type: all unknown
+        elif not np.isnan(column).all():  # a column without any value is all "unknown"
             _refuse_numbers(category.name, column, name_rows)
     return torch.from_numpy(values), torch.from_numpy(codes)
 
 
 def _read_numbers(number: NumberColumn, column: Categories, name_rows: NameRows) -> Floats:
-    """Bools where training had 0 and 1, and a column without any value; other text is refused."""
+    """Text as numbers: bools if training had 0 and 1, NaN for an empty column. Other text is refused."""
     words = [TRUTHS.get(value.strip().casefold(), "") for value in column.values]
     if number.low in (0, 1) and number.high in (0, 1) and all(words):
         return np.array([*(float(word == "true") for word in words), np.nan])[column.codes]
@@ -254,12 +260,12 @@ def _read_numbers(number: NumberColumn, column: Categories, name_rows: NameRows)
     if len(known) == 0:
         return np.full(len(column.codes), np.nan)
     text = np.array([*pd.to_numeric(pd.Series(column.values, dtype=object), errors="coerce").isna(), False])
-    odd = known[text[column.codes[known]]]
-    rows = odd if len(odd) else known  # all of them, where even numbers are text
-    cells = _cells(rows, lambda row: repr(column.values[column.codes[row]]), name_rows)
+    wrong = known[text[column.codes[known]]]
+    rows = wrong if len(wrong) else known  # if all are numbers written as text, report every row
+    cells = _cells(rows, lambda row: quoted(column.values[column.codes[row]]), name_rows)
     raise ColumnError(
-        f"Column {number.name!r} was numeric in training and holds text or bools now: {cells}",
-        "Convert it to numbers, as in training, with nothing where a value is not known.",
+        f"Column {quoted(number.name)} was numeric in training and holds text or bools now: {cells}",
+        "Convert it to numbers, as in training; leave missing values empty.",
         columns=[number.name],
         rows=name_rows(rows),
     )
@@ -269,7 +275,7 @@ def _refuse_numbers(name: str, column: Floats, name_rows: NameRows) -> None:
     rows = np.flatnonzero(~np.isnan(column))
     cells = _cells(rows, lambda row: f"{column[row]:g}", name_rows)
     raise ColumnError(
-        f"Column {name!r} was categorical in training and is numeric now: {cells}",
+        f"Column {quoted(name)} was categorical in training and is numeric now: {cells}",
         "Convert it to text or categories, spelled as in training.",
         columns=[name],
         rows=name_rows(rows),
@@ -277,24 +283,24 @@ def _refuse_numbers(name: str, column: Floats, name_rows: NameRows) -> None:
 
 
 def _cells(rows: Ints, value: Callable[[int], str], name_rows: NameRows) -> str:
-    """The first few of these rows, each after its value."""
+    """The first few of these rows with their values, as text."""
     head = ", ".join(f"{value(row)} at {name_rows(rows[i : i + 1])}" for i, row in enumerate(rows[:SHOWN]))
     return head + (f" and {len(rows) - SHOWN} more" if len(rows) > SHOWN else "")
 
 
 def _read_truths(name: str, column: Column, name_rows: NameRows) -> Categories:
-    """Bools as "true" and "false", whether they came as such, as text or as numbers."""
+    """Bools as "true" and "false", from bools, text or numbers."""
     if not isinstance(column, Categories):
         codes, numbers = pd.factorize(column)
         column = Categories(codes, tuple(map(str, numbers.tolist())))
     words = tuple(TRUTHS.get(value.strip().casefold(), "") for value in column.values)
-    odd = np.flatnonzero(np.array([*(not word for word in words), False])[column.codes])
-    if len(odd):
+    wrong = np.flatnonzero(np.array([*(not word for word in words), False])[column.codes])
+    if len(wrong):
         values = [repr(value) for value, word in zip(column.values, words, strict=True) if not word]
-        rows = name_rows(odd)
+        rows = name_rows(wrong)
         raise ColumnError(
-            f"Column {name!r} was true or false in training and is {listing(values)} now, at {rows}",
-            "Write true or false, and nothing where it is not known.",
+            f"Column {quoted(name)} was true or false in training and is {listing(values)} now, at {rows}",
+            "Write true or false; leave missing values empty.",
             columns=[name],
             rows=rows,
         )

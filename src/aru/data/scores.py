@@ -1,4 +1,4 @@
-"""Scores of a frame of forecasts beside what came."""
+"""Scores of a frame that holds forecasts and actual values."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from aru.data.columns import as_frame, require_columns
 
 
 def scores(frame: Any, name: str, level: float | None = None) -> Mapping[str, float]:
-    """Accuracy pooled over all series and steps with a known y.
+    """ND of the median and RMSE of the mean, pooled over all series and steps with a known y.
 
-    ND is scored on the median and RMSE on the mean; with `level`, coverage and mean width (relative to mean |y|) of
-    that central interval.
+    With `level` also the coverage and mean width (relative to mean |y|) of that central interval.
     """
-    # By hand: utilsforecast scores each series and averages, which gives small series the weight of large ones.
+    # Not by utilsforecast, which averages the scores of series, so that small series weigh as much as large ones.
     data = as_frame(frame, "frame")
     needed = ["y", name, f"{name}-median"] + ([f"{name}-lo-{level:g}", f"{name}-hi-{level:g}"] if level else [])
     require_columns(data, needed, "frame")

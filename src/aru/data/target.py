@@ -1,8 +1,8 @@
-"""Which values y can take: as in the training data or as asked for, and those that a model cannot take at all.
+"""The support of y: to which values forecasts are restricted, and which observations are refused.
 
-Whether forecasts are cut off at zero and rounded follows from the training data, unless `support` says it. Later values
-that training had no example of are taken in with a warning. But some settings leave no room: log1p is not defined
-below zero, the negative binomial counts, and a `support` that was asked for is a promise.
+Unless `support` is given, the training data decide whether forecasts are cut off at zero and rounded; later values
+outside of that range are accepted with a warning. Some settings refuse such values: `transform="log1p"`, the negative
+binomial, and a `support` that is given.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from aru.settings import Settings
 
 
 class Support(NamedTuple):
-    """Values of y: no number below zero, whole numbers only."""
+    """The values that y can take: whether only nonnegative ones, whether only whole numbers."""
 
     nonnegative: bool
     integer: bool
 
     @classmethod
     def of(cls, y: Floats) -> Support:
-        """Of some values, none of them missing."""
+        """The narrowest support of these values; none may be missing."""
         return cls(bool((y >= 0).all()), bool((y == np.round(y)).all()))
 
     def __and__(self, other: Support) -> Support:
-        """Of both."""
+        """The narrowest support that covers both."""
         return Support(self.nonnegative and other.nonnegative, self.integer and other.integer)
 
     def outside(self, y: Floats) -> Bools:
-        """Values that are known and that it does not have."""
+        """Which values lie outside; never missing ones."""
         out = np.zeros(y.shape, bool)
         if self.nonnegative:
             out |= y < 0
@@ -44,8 +44,9 @@ class Support(NamedTuple):
         return out
 
 
-FAR, FEW = 1000, 10  # times the mean of at least so many values: a code for something else, or a slip
-NEGATIVE, NO_COUNT = "negative", "no count"
+# Values above FAR_FACTOR times the mean of at least FAR_COUNT values are probably codes or typos.
+FAR_FACTOR, FAR_COUNT = 1000, 10
+NEGATIVE, NO_COUNT = "negative", "not a count"
 ASKED = {
     "real": Support(False, False),
     "nonnegative": Support(True, False),
@@ -54,7 +55,7 @@ ASKED = {
 
 
 class Rule(NamedTuple):
-    """Values that a model cannot do without, what others are, and what to choose if y has them."""
+    """A restriction of y: the support needed, why, what other values are called, and the setting that allows them."""
 
     needs: Support
     why: str
@@ -63,7 +64,7 @@ class Rule(NamedTuple):
 
 
 def rules_of(settings: Settings, distribution: str) -> list[Rule]:
-    """What the settings ask of y."""
+    """The restrictions of y by the settings."""
     found = []
     if settings.transform == "log1p":
         found.append(Rule(ASKED["nonnegative"], "`transform='log1p'` needs y >= 0", NEGATIVE, "`transform='asinh'`"))
@@ -111,26 +112,26 @@ def check_values(panel: Panel, rules: Sequence[Rule]) -> None:
 
 
 def warn_new(learned: Support, y: Floats, said: set[str]) -> None:
-    """Say so where values come that training had no example of, unless that was `said` before."""
+    """Warn once about values outside the support of the training data; `said` holds the warnings given before."""
     outside = learned.outside(y)
     if not outside.any():
         return
     if (y[outside] < 0).any():
-        what = "New values are negative, which none was in training: forecasts of this model are cut off at 0."
+        what = "New values are negative, unlike all in training: forecasts of this model are cut off at 0."
     else:
-        what = "New values are no whole numbers, as all were in training: quantiles of this model are rounded."
+        what = "New values are not whole numbers, unlike all in training: quantiles of this model are rounded."
     if what not in said:
         said.add(what)
         warnings.warn(f"{what} Fit with `support='real'` to forecast them as they are.", AruWarning, stacklevel=2)
 
 
 def warn_far(panel: Panel, total: Floats, count: Floats) -> None:
-    """Name values that are hardly of their series, which has so far `count` values with a `total` size, row by row."""
-    far = (count >= FEW) & (total > 0) & (np.abs(panel.y) / FAR > total / np.maximum(count, 1))
+    """Warn about values far above the mean |y| of their series. At each row, `total` is its sum of |y| over `count`."""
+    far = (count >= FAR_COUNT) & (total > 0) & (np.abs(panel.y) / FAR_FACTOR > total / np.maximum(count, 1))
     if far.any():
         rows = panel.name_rows(np.flatnonzero(far))
         warnings.warn(
-            f"y is more than {FAR:,} times the mean size of its series at {rows}. It is taken in and weighs on the "
+            f"y is more than {FAR_FACTOR:,} times the mean size of its series at {rows}. It is used, and distorts the "
             "scale of its series for long; if it stands for a missing value, leave it empty.",
             AruWarning,
             stacklevel=2,

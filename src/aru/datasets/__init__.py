@@ -1,6 +1,6 @@
-"""Datasets: the paper's, stand-ins for those of its that are not free to pass on, and the demo's.
+"""Datasets of the paper and the demo, and free stand-ins for those that may not be redistributed.
 
-`load(name)` gives a long frame, a static frame and a description; `DESCRIPTIONS` are known without any file.
+`load(name)` returns a long frame, a static frame and a description. `DESCRIPTIONS` need no files.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from aru.datasets import electricity, nyc_flights, parts, rossmann, standins, synthetic, tourism, traffic, walmart
 from aru.datasets.description import Dataset, Description, default_dir
-from aru.errors import ConfigError
+from aru.errors import ConfigError, quoted
 
 __all__ = ["DESCRIPTIONS", "Dataset", "Description", "default_dir", "load"]
 
@@ -20,17 +20,17 @@ _LOADERS: Mapping[str, tuple[Description, _Loader]] = MappingProxyType(
     {
         about.name: (about, loader)
         for about, loader in (
-            (rossmann.ABOUT, rossmann.load),
-            (walmart.ABOUT, walmart.load),
-            (electricity.ABOUT, electricity.load),
-            (traffic.ABOUT, traffic.load),
-            (parts.ABOUT, parts.load),
-            (tourism.ABOUT, tourism.load),
-            (synthetic.ABOUT, lambda data_dir, check: synthetic.make()),
-            (electricity.ABOUT_10, electricity.load_10),
+            (rossmann.ROSSMANN, rossmann.load),
+            (walmart.WALMART, walmart.load),
+            (electricity.ELECTRICITY, electricity.load),
+            (traffic.TRAFFIC, traffic.load),
+            (parts.PARTS, parts.load),
+            (tourism.TOURISM, tourism.load),
+            (synthetic.SYNTHETIC, lambda data_dir, check: synthetic.make()),
+            (electricity.ELECTRICITY_10, electricity.load_10),
             (standins.GEFCOM2012, standins.load_gefcom2012),
             (standins.M4_HOURLY, standins.load_m4_hourly),
-            (nyc_flights.ABOUT, nyc_flights.load_dataset),
+            (nyc_flights.NYC_FLIGHTS, nyc_flights.load_dataset),
         )
     }
 )
@@ -40,8 +40,8 @@ DESCRIPTIONS: Mapping[str, Description] = MappingProxyType({name: about for name
 def load(name: str, data_dir: str | Path | None = None, check: bool = True) -> Dataset:
     """Read a dataset from `data_dir / name`; by default the folder ARU_DATA, else `../shared/data`.
 
-    With `check`, files that do not hold the rows, series and sums of the published ones are refused.
+    With `check`, files whose rows, series or sums differ from the published ones are refused.
     """
     if name not in _LOADERS:
-        raise ConfigError(f"There is no dataset {name!r}", f"Choose one of {', '.join(_LOADERS)}.")
+        raise ConfigError(f"There is no dataset {quoted(name)}", f"Choose one of {', '.join(_LOADERS)}.")
     return _LOADERS[name][1](default_dir() if data_dir is None else Path(data_dir), check)

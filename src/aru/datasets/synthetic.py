@@ -12,7 +12,7 @@ import pandas as pd
 from aru.datasets.description import Dataset, Description
 
 NOISE_IN_TEXT, NOISE_IN_CODE = 1.0, 0.05
-ABOUT = Description(
+SYNTHETIC = Description(
     name="synthetic",
     title="Synthetic, local parameters",
     h=24,
@@ -44,4 +44,4 @@ def make(
             "weekday": np.tile(x[:, 1], series),
         }
     )
-    return Dataset(df, None, ABOUT)
+    return Dataset(df, None, SYNTHETIC)

@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 
 from aru.datasets.description import PARQUET, Dataset, Description, Facts, PaperRow, check, find, read_csv, read_parquet
-from aru.errors import StorageError
+from aru.errors import StorageError, verbatim
 
-ABOUT = Description(
+TOURISM = Description(
     name="tourism_monthly",
     title="Tourism, monthly",
     h=24,
@@ -32,15 +32,15 @@ ABOUT = Description(
 
 def load(data_dir: Path, checked: bool = True) -> Dataset:
     """Read the Parquet copy or the two published files."""
-    folder = find(ABOUT, data_dir)
+    folder = find(TOURISM, data_dir)
     if (folder / PARQUET).exists():
         df = read_parquet(folder / PARQUET)[["unique_id", "ds", "y"]]
     else:
-        df = pd.concat([_read_original(folder / name) for name in ABOUT.files])
+        df = pd.concat([_read_original(folder / name) for name in TOURISM.files])
         df = df.sort_values(["unique_id", "ds"], ignore_index=True)
     if checked:
-        check(df, ABOUT, folder)
-    return Dataset(df, None, ABOUT)
+        check(df, TOURISM, folder)
+    return Dataset(df, None, TOURISM)
 
 
 def _read_original(path: Path) -> pd.DataFrame:
@@ -51,7 +51,7 @@ def _read_original(path: Path) -> pd.DataFrame:
         count, year, month = (int(v) for v in column[:3])
         values = column[3 : 3 + count]
         if len(values) < count or np.isnan(values).any():
-            raise StorageError(f"{path}: series {name} has fewer than the {count} values it announces")
+            raise StorageError(f"{verbatim(path)}: series {name} has fewer than the {count} values it announces")
         months = pd.date_range(pd.Timestamp(year, month, 1), periods=count, freq="MS")
         parts.append(pd.DataFrame({"unique_id": name, "ds": months, "y": values.astype(np.float32)}))
     return pd.concat(parts, ignore_index=True)

@@ -1,8 +1,8 @@
 """Hourly occupancy of 963 car lanes in the San Francisco bay area, 440 days of 2008 and 2009.
 
-UCI's PEMS-SF has one line per day, a matrix in Matlab's syntax: 963 stations by 144 spans of ten minutes. Days are
-shuffled; `randperm` holds the place of each in time, and the labels its weekday (1 is Monday). Holidays and two odd
-days are not in the data, so dates are found by going from one day to the next day of the right weekday.
+UCI's PEMS-SF has one line per day, a matrix in Matlab's syntax: 963 stations by 144 periods of ten minutes. Days are
+shuffled; `randperm` holds the position of each in time, and the labels its weekday (1 is Monday). Holidays and two
+other days are missing, so the date of a day is the next one with its weekday.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import pandas as pd
 
 from aru.data.columns import Floats, Ints
 from aru.datasets.description import PARQUET, Dataset, Description, Facts, PaperRow, check, find, read_parquet
-from aru.errors import StorageError
+from aru.errors import StorageError, verbatim
 
-ABOUT = Description(
+TRAFFIC = Description(
     name="traffic",
     title="PEMS-SF traffic",
     h=24,
@@ -38,11 +38,11 @@ _FIRST_DAY = pd.Timestamp("2008-01-01")
 
 def load(data_dir: Path, checked: bool = True) -> Dataset:
     """Read UCI's files, or a Parquet copy of their hours."""
-    folder = find(ABOUT, data_dir)
+    folder = find(TRAFFIC, data_dir)
     df = read_parquet(folder / PARQUET) if (folder / PARQUET).exists() else _read_original(folder)
     if checked:
-        check(df, ABOUT, folder)
-    return Dataset(df, None, ABOUT)
+        check(df, TRAFFIC, folder)
+    return Dataset(df, None, TRAFFIC)
 
 
 def _read_original(folder: Path) -> pd.DataFrame:
@@ -51,8 +51,9 @@ def _read_original(folder: Path) -> pd.DataFrame:
     places = _numbers(folder / "randperm")
     if sorted(places.tolist()) != list(range(1, len(days) + 1)) or len(labels) != len(days):
         raise StorageError(
-            f"{folder}: {len(days)} days, {len(labels)} labels and a permutation of {len(places)} do not fit together",
-            f"Download the files again from {ABOUT.source}.",
+            f"{verbatim(folder)}: {len(days)} days, {len(labels)} labels and a permutation of {len(places)} do not "
+            "fit together",
+            f"Download the files again from {TRAFFIC.source}.",
         )
     order = np.argsort(places)
     dates = _dates(labels[order])
@@ -69,7 +70,7 @@ def _read_original(folder: Path) -> pd.DataFrame:
 
 
 def _dates(weekdays: Ints) -> pd.DatetimeIndex:
-    """The first day of each weekday after the day before; weekday 1 is Monday."""
+    """Consecutive dates with these weekdays; weekday 1 is Monday."""
     gaps = np.diff(weekdays) % 7
     first = (weekdays[0] - 1 - _FIRST_DAY.weekday()) % 7
     passed = np.concatenate([[first], first + np.cumsum(np.where(gaps == 0, 7, gaps))])
@@ -84,9 +85,11 @@ def _matrices(path: Path) -> Floats:
         try:
             day = np.array(rows, dtype=np.float64)
         except ValueError as error:
-            raise StorageError(f"{path}, line {len(days) + 1}, is no matrix: {error}", "Download it again.") from error
+            raise StorageError(
+                f"{verbatim(path)}, line {len(days) + 1}, is no matrix: {verbatim(error)}", "Download it again."
+            ) from error
         if day.shape[1] != 144:
-            raise StorageError(f"{path}, line {len(days) + 1}, has {day.shape[1]} columns instead of 144")
+            raise StorageError(f"{verbatim(path)}, line {len(days) + 1}, has {day.shape[1]} columns instead of 144")
         days.append(day)
     return np.stack(days)
 
@@ -99,4 +102,4 @@ def _lines(path: Path) -> list[str]:
     try:
         return [line for line in path.read_text().splitlines() if line.strip()]
     except (OSError, ValueError) as error:
-        raise StorageError(f"{path} cannot be read: {error}", "Download it again.") from error
+        raise StorageError(f"{verbatim(path)} cannot be read: {verbatim(error)}", "Download it again.") from error

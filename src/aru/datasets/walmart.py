@@ -1,7 +1,7 @@
 """Weekly sales of 3,040 departments of 45 stores, on the calendar, missing weeks as missing values.
 
-Negative sales are dropped, as in the authors' code, and series with fewer than 32 values; gaps are kept as gaps. All
-series run to the last week of the data, so the test of the fixed protocol is the last eight weeks for everyone.
+Negative sales and series with fewer than 32 values are dropped, as in the authors' code. Gaps are missing values. All
+series run to the last week of the data, so the test of the fixed protocol is the last eight weeks for all of them.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import pandas as pd
 from aru.datasets.description import PARQUET, Dataset, Description, Facts, PaperRow, check, find, read_csv, read_parquet
 
 LEAST = 32
-NUMBERS = (
+WALMART_NUMBERS = (
     "is_holiday", "temperature", "fuel_price", "cpi", "unemployment", "trend",
     "markdown1", "markdown2", "markdown3", "markdown4", "markdown5",
 )  # fmt: skip
-ABOUT = Description(
+WALMART = Description(
     name="walmart",
     title="Walmart store sales",
     h=8,
@@ -28,7 +28,7 @@ ABOUT = Description(
     lengths=(32, 143),
     season=52,
     stream_windows=2,
-    futr_exog_list=NUMBERS,
+    futr_exog_list=WALMART_NUMBERS,
     stat_exog_list=("type", "size"),
     lags=(52,),
     files=("train.csv", "features.csv", "stores.csv"),
@@ -46,17 +46,17 @@ _FEATURES = {
 
 def load(data_dir: Path, checked: bool = True) -> Dataset:
     """Read the Parquet copy or Kaggle's files."""
-    folder = find(ABOUT, data_dir)
+    folder = find(WALMART, data_dir)
     if (folder / PARQUET).exists():
         df, stores = read_parquet(folder / PARQUET), read_parquet(folder / "store_features.parquet")
         static = read_parquet(folder / "static.parquet")
     else:
         df, stores, static = _read_original(folder)
     if checked:
-        check(df, ABOUT, folder)
+        check(df, WALMART, folder)
     frame = _on_the_calendar(df, stores)
     static = static[static["unique_id"].isin(frame["unique_id"].unique())][["unique_id", "type", "size"]]
-    return Dataset(frame, static.reset_index(drop=True), ABOUT)
+    return Dataset(frame, static.reset_index(drop=True), WALMART)
 
 
 def _read_original(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
@@ -81,7 +81,7 @@ def _on_the_calendar(df: pd.DataFrame, features: pd.DataFrame) -> pd.DataFrame:
     weeks = pd.MultiIndex.from_product([np.unique(store), y.columns], names=["store", "ds"])
     known = features.assign(store=features["store"].astype(int), is_holiday=features["is_holiday"].astype(float))
     known = known.set_index(["store", "ds"]).reindex(weeks)
-    columns = [name for name in NUMBERS if name != "trend"]
+    columns = [name for name in WALMART_NUMBERS if name != "trend"]
     of_store = known[columns].to_numpy(np.float64).reshape(-1, len(y.columns), len(columns))
     values = of_store[np.searchsorted(np.unique(store), store)].reshape(-1, len(columns))
     frame = pd.DataFrame(
@@ -94,4 +94,4 @@ def _on_the_calendar(df: pd.DataFrame, features: pd.DataFrame) -> pd.DataFrame:
     )
     frame["trend"] = (frame["ds"] - frame["ds"].min()).dt.days.astype(float)
     begun = y.notna().to_numpy().cumsum(axis=1).ravel() > 0
-    return frame.loc[begun, ["unique_id", "ds", "y", *NUMBERS]].reset_index(drop=True)
+    return frame.loc[begun, ["unique_id", "ds", "y", *WALMART_NUMBERS]].reset_index(drop=True)

@@ -1,4 +1,4 @@
-"""`aru demo`: a year of New York departures, streamed day by day, with a table and a report of what adapting buys."""
+"""`aru demo`: a year of New York departures, streamed day by day, with a report of what adaptation gains."""
 
 from aru.demo.replay import run as run
 

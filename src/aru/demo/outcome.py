@@ -1,7 +1,7 @@
-"""What a replayed stream leaves behind, and how it is scored.
+"""The results of the replayed stream, and their scores.
 
-The table on the terminal and every picture of the report are computed from the same cells, by the functions
-here.
+A cell is one forecast day of one route. Terminal table and pictures are computed from the same cells, by these
+functions.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ METHODS: Mapping[str, str] = {
 
 
 class Season(NamedTuple):
-    """A named stretch of days, both ends included, that is looked at closely."""
+    """A named period of days, both ends included, that is scored separately."""
 
     name: str
     start: pd.Timestamp
@@ -32,7 +32,7 @@ class Season(NamedTuple):
 
 @dataclass(frozen=True)
 class Replay:
-    """The forecasts of all methods while the stream came in, and what was known before."""
+    """The forecasts of all methods during the stream, and the data before it."""
 
     cells: pd.DataFrame
     """One row per route, cutoff and day forecast: unique_id, cutoff, ds, y, unseen, and for each method of
@@ -46,26 +46,26 @@ class Replay:
 
 
 class Score(NamedTuple):
-    """The figures of one method on a set of cells."""
+    """The scores of one method on a set of cells."""
 
     nd: float
-    """Absolute error of the median over the sum of the truth."""
+    """Absolute error of the median over the sum of actual values."""
     rmse: float
     """Root mean squared error of the mean, in departures a day."""
     coverage: float
-    """Share of the truth inside the 90 % interval, ends included."""
+    """Share of actual values inside the 90 % interval, ends included."""
     width: float
-    """Mean width of that interval over the mean of the truth."""
+    """Mean width of that interval over the mean of actual values."""
 
 
 def score(cells: pd.DataFrame, method: str) -> Score:
-    """Score one method, all cells pooled. A route that never flew has no ND: it comes out as NaN."""
+    """Score one method, all cells pooled. ND is NaN for a route without departures."""
     figures = scores(cells, method, level=90)
     return Score(figures["nd"], figures["rmse"], figures["coverage"], figures["width"])
 
 
 def by_novelty(cells: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """The cells of the routes that training saw and of those it did not, where there are any."""
+    """The cells of the routes that training saw, and of unseen routes, if there are any."""
     parts = {"Known routes": cells[~cells["unseen"]], "Unseen routes": cells[cells["unseen"]]}
     return {title: part for title, part in parts.items() if len(part)}
 
@@ -86,6 +86,6 @@ def nd_by(cells: pd.DataFrame, key: pd.Series) -> pd.DataFrame:
 
 
 def saved(cells: pd.DataFrame) -> pd.Series:
-    """Mean absolute error per route that adapting saved against the frozen state; negative where it cost."""
+    """Reduction of the mean absolute error per route by adapting, against the frozen state."""
     frozen, adapting = ((cells[f"{m}-median"] - cells["y"]).abs() for m in ("frozen", "adapting"))
     return (frozen - adapting).groupby(cells["unique_id"]).mean()

@@ -11,7 +11,7 @@ import pandas as pd
 from aru.demo.outcome import METHODS, Replay, by_novelty, nd_by, saved, score
 from aru.demo.svg import Chart, Margins, Scale, day_numbers, responsive
 
-# First number of days observed of each bin of the cold-start picture: fine at first, then by weeks.
+# Lower edges of the bins of days observed in the cold-start picture: fine at first, then by weeks.
 _COLD_START_BINS = np.array([1, 2, 3, 4, 6, 8, 11, 15, 22, 29, 43, 64])
 
 
@@ -44,7 +44,7 @@ def _weeks(replay: Replay, title: str, cells: pd.DataFrame) -> str:
 
 
 def gallery(replay: Replay) -> str:
-    """A few routes in full, chosen by rule."""
+    """The forecasts of a few routes, chosen by rule."""
     cards = []
     for title, cells in _parts(replay):
         for route, why in _picks(cells).items():
@@ -58,7 +58,7 @@ def gallery(replay: Replay) -> str:
 
 
 def _picks(cells: pd.DataFrame) -> dict[str, str]:
-    """The busiest route, and of the others that flew the ones that adapting helped and hurt most."""
+    """The busiest route, and of the others with departures those that adapting helped and hurt most."""
     flown = cells.groupby("unique_id")["y"].sum()
     busiest = str(flown.idxmax())
     others = saved(cells)[flown > 0].drop(busiest).sort_values()
@@ -69,7 +69,7 @@ def _picks(cells: pd.DataFrame) -> dict[str, str]:
 
 
 def _fan(replay: Replay, cells: pd.DataFrame) -> str:
-    """One route through the whole stream: every seventh forecast, each for its own week."""
+    """One route over the whole stream: the forecasts of every seventh day, each for its own week."""
     route, start = cells["unique_id"].iloc[0], cells["cutoff"].min()
     weekly = cells[(cells["cutoff"] - start).dt.days % 7 == 0].sort_values("ds")
     truth = cells.drop_duplicates("ds").sort_values("ds")
@@ -141,7 +141,7 @@ def scatter(replay: Replay) -> str:
     cells = replay.cells
     nd = nd_by(cells, cells["unique_id"])[["frozen", "adapting"]]
     unseen = cells.groupby("unique_id")["unseen"].first().loc[nd.index].to_numpy()
-    # A route that barely flies can have an ND near zero or far above one: it stands on the edge.
+    # A route with few departures can have an ND near zero or far above one. It is drawn on the edge.
     limits = float(nd.min().min()), float(nd.max().max())
     axis = Scale(max(limits[0] / 1.1, 0.01), min(limits[1] * 1.1, 5.0), log=True)
 

@@ -1,7 +1,7 @@
-"""The demo's main job: train on most routes up to the autumn, stream the rest of the year, score, report.
+"""The demo: train on most routes up to the autumn, stream the rest of the year, score, report.
 
-Every evening of the stream each method learns what departed that day and forecasts the next seven days of every
-route. Routes held out of training enter the stream with their first streamed day and no past at all.
+Every evening of the stream each method takes in the departures of that day and forecasts the next seven days of every
+route. Routes held out of training are cold starts: they begin with their first streamed day.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _NORMAL_95 = 1.645  # a central 90 % interval leaves 5 % at either end
 
 @dataclass(frozen=True)
 class Plan:
-    """What is streamed, and how the networks train: chosen on August and September, with training until July."""
+    """Split of the data and settings of the networks, chosen on August and September with training until July."""
 
     train_end: pd.Timestamp
     stream_end: pd.Timestamp
@@ -57,8 +57,8 @@ QUICK = Plan(pd.Timestamp("2013-11-22"), pd.Timestamp("2013-12-31"), routes=20, 
 def run(output: Path, seed: int = 0, quick: bool = False, console: Console | None = None) -> Path:
     """Run the demo and write its report; returns the report's path.
 
-    `output` is a folder for report.html, or the report itself if it ends in .html. `quick` takes a few routes and
-    hardly trains: it shows that everything works, not how well.
+    `output` is a folder for report.html, or the report itself if it ends in .html. `quick` takes a few routes and few
+    training steps, to check that everything runs.
     """
     console = console or Console()
     began = time.perf_counter()
@@ -73,7 +73,7 @@ def run(output: Path, seed: int = 0, quick: bool = False, console: Console | Non
 
 
 def stream(data: nyc_flights.NycFlights, plan: Plan, seed: int, console: Console) -> Replay:
-    """Train both networks, run the stream with every method, and line up their forecasts cell by cell."""
+    """Train both networks, run the stream with every method, and join their forecasts."""
     train, live = split(data.df, plan, seed)
     known = set(train["unique_id"])
     routes = live["unique_id"].nunique()
@@ -105,18 +105,18 @@ def stream(data: nyc_flights.NycFlights, plan: Plan, seed: int, console: Console
 
 
 def split(df: pd.DataFrame, plan: Plan, seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Training rows, and all rows that the stream knows: unseen routes have none before it."""
+    """Training rows, and all rows of the stream. Unseen routes have no rows before the stream."""
     ids = np.random.default_rng(seed).permutation(np.sort(df["unique_id"].unique()))[: plan.routes]
     held_out = ids[: round(UNSEEN_SHARE * len(ids))]
     df = df[df["unique_id"].isin(ids) & (df["ds"] <= plan.stream_end)]
     before = df["ds"] <= plan.train_end
     train = df[before & ~df["unique_id"].isin(held_out)]
-    # A route that opens after training ended is as new to the networks as one held out.
+    # A route that opens after the end of training counts as unseen, like one held out.
     return train, df[~before | df["unique_id"].isin(train["unique_id"].unique())]
 
 
 def build(model: Literal["baseline", "aru"], plan: Plan, seed: int) -> Forecaster:
-    """The two networks differ in nothing but the local state of ARU."""
+    """One of the two networks. They differ only in the local state of ARU."""
     return Forecaster(
         h=HORIZON,
         freq="D",
@@ -138,7 +138,7 @@ def build(model: Literal["baseline", "aru"], plan: Plan, seed: int) -> Forecaste
 def day_by_day(
     forecaster: Forecaster, live: pd.DataFrame, static_df: pd.DataFrame, cutoffs: Iterable[pd.Timestamp]
 ) -> pd.DataFrame:
-    """What a user does every evening: hand in the day's departures, ask for the next days."""
+    """Forecasts as in production: every evening, update with the day's departures and forecast the next days."""
     days = dict(tuple(live.groupby("ds")))
     known_ahead = live[["unique_id", "ds", *nyc_flights.FUTR_EXOG]]
     frames = []
@@ -153,7 +153,7 @@ def day_by_day(
 def frozen(
     forecaster: Forecaster, live: pd.DataFrame, static_df: pd.DataFrame, cutoffs: pd.DatetimeIndex
 ) -> pd.DataFrame:
-    """The same stream with the statistics stopped at the first cutoff; contexts move on."""
+    """The same stream with the statistics frozen at the first cutoff; contexts move on."""
     static_df = static_df[static_df["unique_id"].isin(live["unique_id"])]
     frame = forecaster.cross_validation(
         live, n_windows=len(cutoffs), step_size=1, level=[90], adapt=False, static_df=static_df
@@ -162,10 +162,10 @@ def frozen(
 
 
 def seasonal_naive(live: pd.DataFrame, cutoffs: pd.DatetimeIndex) -> pd.DataFrame:
-    """Every cell of the stream with its truth and the forecast "as a week before".
+    """Every cell of the stream with its actual value and the seasonal naive forecast: the value a week before.
 
-    The interval is the textbook's: normal, with the spread of the route's own weekly differences so far. Until a
-    route has a week behind it, its latest value stands in for the missing ones, and its spread is zero.
+    The interval is normal, with the spread of the route's weekly differences so far. In the first week of a route its
+    latest value replaces missing ones, and the spread is zero.
     """
     known = live[["unique_id", "ds", "y"]]
     squares = known.groupby("unique_id")["y"].diff(7) ** 2
@@ -205,13 +205,13 @@ def score_table(replay: Replay) -> Table:
 
 
 def _named(frame: pd.DataFrame, forecaster: Forecaster) -> pd.DataFrame:
-    """Only the keys and the four columns of a forecast, whatever the model is called."""
+    """The keys and the four forecast columns, without the name of the model."""
     name = forecaster.settings.name
     return frame[[*_KEYS, *(f"{name}{part}" for part in _COLUMNS)]].set_axis([*_KEYS, *_COLUMNS], axis=1)
 
 
 def _join(cells: pd.DataFrame, method: str, forecasts: pd.DataFrame) -> pd.DataFrame:
-    """Put a method beside the others; a cell that one of them lacks would make the comparison unfair."""
+    """Add the forecasts of a method. A missing cell is an error, since it would make the comparison unfair."""
     joined = cells.merge(forecasts.rename(columns={part: f"{method}{part}" for part in _COLUMNS}), on=_KEYS)
     if not len(joined) == len(cells) == len(forecasts):
         raise AssertionError(

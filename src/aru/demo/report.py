@@ -1,4 +1,4 @@
-"""The demo's report: one HTML file with scores and pictures that opens anywhere, without a network."""
+"""The demo's report: one HTML file with scores and pictures that opens offline."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aru.demo import pictures
 from aru.demo.outcome import METHODS, Replay, by_novelty, nd_by, parts, saved, score
 
 _SCORES = (
-    "ND is the absolute error of the median over the sum of the truth, RMSE the error of the mean in "
+    "ND is the absolute error of the median over the sum of actual values, RMSE the error of the mean in "
     "departures a day: lower is better. Coverage should be close to 90 %, with an interval as narrow as "
     "possible. Every method is scored on the same forecasts."
 )
@@ -133,7 +133,7 @@ def _per_route(replay: Replay) -> str:
 
 
 def _extremes(replay: Replay) -> str:
-    """The routes at either end, in flights a day, so that a busy route counts as one."""
+    """The routes that adapting helped and hurt most, by error in flights a day."""
     gain = saved(replay.cells).sort_values()
     tables = []
     for title, part in (("Helped most", gain[::-1][:5]), ("Hurt most", gain[:5])):

@@ -1,8 +1,8 @@
-"""Small charts as SVG text, by hand: the report is one file that opens anywhere; plotting libraries weigh megabytes.
+"""Small charts as SVG, without a plotting library, which would add megabytes to the report.
 
-A `Chart` maps data to pixels and collects marks; colours and strokes belong to the page's style sheet, which
-knows light and dark. SVG text shrinks with the picture, so `responsive` draws a chart twice, for a desk and
-for a phone, and lets the style sheet show the one that fits.
+A `Chart` maps data to pixels and collects marks. Colours and strokes are in the page's style sheet, for light and dark
+mode. SVG text shrinks with the picture, so `responsive` draws a chart twice, for a desktop and a phone; the style sheet
+shows the one that fits.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Chart:
     def __init__(self, size: tuple[int, int], x: Scale, y: Scale, label: str, margins: Margins | None = None) -> None:
         self.width, self.height = size
         self.x, self.y = x, y
-        self.label = label  # read aloud instead of the picture
+        self.label = label  # for screen readers
         margins = margins or Margins()
         self.left, self.right = margins.left, self.width - margins.right
         self.top, self.bottom = margins.top, self.height - margins.bottom
@@ -84,7 +84,7 @@ class Chart:
         return np.asarray(self.left + self.x.position(np.asarray(x, dtype=np.float64)) * (self.right - self.left))
 
     def py(self, y: Values | float) -> Values:
-        """Vertical pixel of data; larger values stand higher, values beyond the axis on its edge."""
+        """Vertical pixel of data. Values beyond the axis are drawn on its edge."""
         inside = np.asarray(np.clip(np.asarray(y, dtype=np.float64), self.y.low, self.y.high))
         return np.asarray(self.bottom - self.y.position(inside) * (self.bottom - self.top))
 
@@ -115,7 +115,7 @@ class Chart:
         self._text((left + right) / 2, self.top - 5, text, "middle")
 
     def hover(self, x: Values, tips: Sequence[str]) -> None:
-        """Invisible columns around each x that show a tip: a line can be read off without hitting it."""
+        """Invisible columns around each x that show a tip, so that the pointer need not hit a line."""
         centre = self.px(x)
         middles = (centre[1:] + centre[:-1]) / 2
         lefts, rights = np.append(centre[:1] - 4, middles), np.append(middles, centre[-1:] + 4)

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from aru.data.schema import Schema
-from aru.errors import ConfigError
+from aru.errors import ConfigError, quoted
 from aru.models.aru import ARU
 from aru.models.baseline import Baseline
 from aru.models.deepar import DeepAR
@@ -24,17 +24,17 @@ from aru.settings import Settings, nested
 
 
 class Method(NamedTuple):
-    """What `Forecaster(model=...)` can name."""
+    """An entry of `MODELS`: a method that `Forecaster(model=...)` can name."""
 
     model: type[Model]
     about: str
-    cost: str  # of a forecast, or of an observation and a forecast where it adapts
+    cost: str  # of a forecast; if the method adapts, of an observation and a forecast
     reference: str  # first author and year; docs/methods.md has the titles
-    fixed: Mapping[str, Any] = MappingProxyType({})  # settings that the name stands for
+    fixed: Mapping[str, Any] = MappingProxyType({})  # settings that this name implies
 
     @property
     def adapts(self) -> bool:
-        """Whether observations change it beyond moving its context on."""
+        """Whether it learns from new observations, besides reading them as context."""
         return self.model.adapts
 
 
@@ -54,15 +54,15 @@ MODELS: dict[str, Method] = {
 def method(name: str) -> Method:
     """The method behind `Forecaster(model=name)`."""
     if name not in MODELS:
-        raise ConfigError(f"`model={name!r}` is not known", f"Choose one of {', '.join(sorted(MODELS))}.")
+        raise ConfigError(f"`model={quoted(name)}` is not known", f"Choose one of {', '.join(sorted(MODELS))}.")
     return MODELS[name]
 
 
 def resolve(settings: Settings) -> Settings:
-    """The settings as their method takes them.
+    """Adjust the settings to their method.
 
-    Settings that its name stands for are fixed, and where it has but one distribution, that is what "auto" means.
-    Candidates that would make no difference are not searched. What the method cannot do is refused.
+    Settings that its name implies are fixed. If it has only one distribution, "auto" becomes that one. Settings that
+    it ignores are not searched. Settings that it does not support are refused.
     """
     chosen = method(settings.model)
     model = chosen.model
@@ -77,20 +77,24 @@ def resolve(settings: Settings) -> Settings:
     ):
         if value not in allowed:
             choice = " or ".join(map(repr, allowed))
-            raise ConfigError(f"`model={settings.model!r}` does not work with `{name}={value!r}`", f"Use {choice}.")
+            raise ConfigError(
+                f"`model={quoted(settings.model)}` does not work with `{name}={quoted(value)}`", f"Use {choice}."
+            )
     if settings.gate and not model.adapts:
-        raise ConfigError(f"`model={settings.model!r}` does not adapt: `gate=True` has nothing to mix", "Use 'aru'.")
+        raise ConfigError(
+            f"`model={quoted(settings.model)}` does not adapt: `gate=True` has nothing to mix", "Use 'aru'."
+        )
     joined = {settings.network.integration, *(search or {}).get("integration", ())}
     if settings.gate and issubclass(model, ARU) and "direct" in joined:
         raise ConfigError(
-            "`integration='direct'` forecasts nothing from an empty local state, which `gate=True` falls back on",
+            "`gate=True` needs an unadapted forecast, which `integration='direct'` does not have",
             "Use 'residual'.",
         )
     return settings
 
 
 def with_settings(settings: Settings, changed: Mapping[str, Any]) -> Settings:
-    """The same settings with some changed, by name, wherever they live."""
+    """The same settings with some changed, given by name, those of `network` and `training` included."""
     options = {"network": settings.network, "training": settings.training}
     return dataclasses.replace(settings, **nested({**options, **changed}))
 

@@ -1,8 +1,8 @@
-"""ARU: the global network beside a linear model of each series, refitted in closed form at every observation.
+"""ARU: a global network and a linear model per series, refitted in closed form at every observation.
 
-The cell regresses z (or its residual against the global forecast) on h with per-series statistics. Its local mean m and
-variance a join the global network as `aru.models.joint` says. With `robust`, an observation enters the statistics with
-the Student-t weight of its residual against a global head, which is trained beside the final one.
+The cell regresses z (or its residual from the global forecast) on h with per-series statistics. `aru.models.joint`
+combines its local mean m and variance a with the global network. With `robust`, an observation has the Student-t weight
+of its residual from the forecast of a global head, which is trained together with the final forecast.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from aru.settings import Settings
 
 
 class Fitted(NamedTuple):
-    """The statistics of a series, what they gave at its latest grid origin, and what they give now."""
+    """The statistics of a series, their solution theta at its latest origin, and their solution now."""
 
     stats: ARUState
     theta: Float[Tensor, "batch J dim"]
-    now: Float[Tensor, "batch J dim"]  # NaN where there is no answer
+    now: Float[Tensor, "batch J dim"]  # NaN where the solve failed
 
 
 class LocalFit(NamedTuple):
-    """What a forecast takes from the statistics."""
+    """What a forecast reads of the statistics."""
 
-    theta: Float[Tensor, "batch J dim"]  # NaN where there is no answer
+    theta: Float[Tensor, "batch J dim"]  # NaN where the solve failed
     sn: Float[Tensor, "batch J"]
     ss: Float[Tensor, "batch J"]
 
 
 class Lesson(NamedTuple):
-    """What the cell learns from rows: its features, what they shall explain, and the weight of each row."""
+    """The cell's regression data: features h, target u and weight of each row."""
 
     h: Float[Tensor, "*batch row dim"]
     u: Float[Tensor, "*batch row"]
@@ -52,26 +52,28 @@ class Lesson(NamedTuple):
 
 
 class ARU(WindowedModel):
-    """Adapts to every observation of every series."""
+    """The ARU model: it adapts each series with every observation."""
 
     exported = MappingProxyType({"encode": Origin, "decode": Lesson, "emit": Emitted})
+    cell_type: type[ARUCell] = ARUCell
+    joint_type: type[Joint] = Joint
 
     def __init__(self, settings: Settings, schema: Schema) -> None:
         super().__init__(settings, schema)
         options = settings.network
         self.robust = options.robust
         self.fits_residual = options.integration == "residual"
-        self.cell = ARUCell(
+        self.cell = self.cell_type(
             self.feature_width(settings), options.alphas, options.ridge, options.learn_ridge, options.learn_alphas
         )
-        self.joint = Joint(settings, self.family)
+        self.joint = self.joint_type(settings, self.family)
 
     def feature_width(self, settings: Settings) -> int:
         """How many features the cell regresses on."""
         return settings.network_size.hidden[-1]
 
     def features(self, h: Float[Tensor, "batch *window row dim"], x: Tensor) -> Tensor:
-        """What the cell regresses on: the decoder's h. `x` are the inputs of the same rows."""
+        """The features that the cell regresses on: the decoder's h. `x` are the inputs of the same rows."""
         return h
 
     def init_local(self, n: int) -> Fitted:
@@ -80,7 +82,7 @@ class ARU(WindowedModel):
         return Fitted(stats, torch.zeros_like(stats.sxy), torch.zeros_like(stats.sxy))
 
     def losses(self, block: Block, grid: Grid, scored: slice = slice(None)) -> Losses:
-        """Likelihood of every window given the statistics of those before it, with gradients through them."""
+        """Loss of every window, given the statistics of the windows before it, with gradients through these."""
         net = self.network
         x, origins, h = net.run(block, grid)
         targets = net.targets(block, grid, origins.scale, net.h)
@@ -102,7 +104,7 @@ class ARU(WindowedModel):
         return sum_losses(loss, targets.observed, scored, out.failed)
 
     def emit(self, context: Context, future: Rows, fit: LocalFit) -> Emitted:
-        """The forecast of a local fit and the context up to now."""
+        """The forecast from a local fit and the context up to now."""
         x, origins, h = self.network.run_now(context, future)
         theta = torch.where(fit.theta.isnan(), 0.0, fit.theta)  # the prediction of an empty state
         m = (self.features(h, x).double() @ theta[..., :-1].transpose(1, 2) + theta[..., -1].unsqueeze(1)).float()
@@ -111,17 +113,17 @@ class ARU(WindowedModel):
         return Emitted(mu.double(), sigma.double(), origins.scale)
 
     def samples(self, context: Context, future: Rows) -> dict[str, tuple[Any, ...]]:
-        """Those of a windowed model, and of a forecast from empty statistics."""
+        """Arguments of the windowed model's functions, and of `emit` with empty statistics."""
         empty = WindowState(self.init_local(len(context.total)), context.total, context.total)
         return {**super().samples(context, future), "emit": (context, future, self.local_fit(empty))}
 
     def forecast(self, state: WindowState, context: Context, future: Rows) -> Output:
-        """Forecast with theta of all observations so far and the context up to now."""
+        """Forecast with theta from all observations so far and the context up to now."""
         emitted = self.call("emit", context, future, self.local_fit(state))
         return Output(self.predictive(emitted), state.local.now.sum((1, 2)).isnan())
 
     def local_fit(self, state: WindowState) -> LocalFit:
-        """What the statistics give now."""
+        """The local fit to all observations so far."""
         local: Fitted = state.local
         return LocalFit(local.now, local.stats.sn, local.stats.ss)
 
@@ -134,7 +136,7 @@ class ARU(WindowedModel):
         steps: Int[Tensor, " batch"],
         after: Context,
     ) -> WindowState:
-        """The same as every windowed model, and the fit to all of it, which forecasts then use as it is."""
+        """Update as every windowed model, then solve for theta, which all forecasts until the next update use."""
         return self._fit(super().update(state, context, rows, position, steps, after))
 
     def age(self, state: WindowState, steps: Int[Tensor, " batch"]) -> WindowState:
@@ -142,7 +144,7 @@ class ARU(WindowedModel):
         return self._fit(state._replace(local=state.local._replace(stats=self.cell.age(state.local.stats, steps))))
 
     def _fit(self, state: WindowState) -> WindowState:
-        """theta of all observations so far, NaN where there is no answer."""
+        """Solve for theta of all observations so far; NaN where the solve failed."""
         stats: ARUState = state.local.stats
         now, failed = solve_ridge(stats.sxx, stats.sxy, self.cell.ridge)
         if failed.any():
@@ -150,24 +152,24 @@ class ARU(WindowedModel):
         return state._replace(local=state.local._replace(now=now))
 
     def begin_window(self, local: Fitted) -> Fitted:
-        """theta at the origin predicts all rows up to the next one."""
+        """Solve for theta at a new origin. It predicts all rows up to the next origin."""
         return local._replace(theta=self.cell.solve(local.stats)[0])
 
     def learn(self, local: Fitted, lesson: Lesson, steps: Int[Tensor, " batch"]) -> Fitted:
-        """Add rows of a window whose origin had theta."""
+        """Add rows of the current window to the statistics."""
         stats = absorb(local.stats, self.cell.alphas, local.theta, *lesson, steps)
         return local._replace(stats=ARUState(*stats))
 
     def lesson(
         self, h: Float[Tensor, "row 1 dim"], x: Tensor, targets: Targets, scale: Float[Tensor, "row 1"]
     ) -> Lesson:
-        """Features, what the global forecast leaves to explain, and robust weights."""
+        """Features, target and robust weight of each row."""
         u, w = self._cell_rows(targets, self.joint.prior(h), scale)
         weight = torch.where(targets.observed, torch.ones_like(u) if w is None else w, 0.0)
         return Lesson(self.features(h, x), torch.where(targets.observed, u, 0.0), weight)
 
     def _cell_rows(self, targets: Targets, prior: Tensor | None, scale: Tensor) -> tuple[Tensor, Tensor | None]:
-        """What the cell fits, and the weight of each observation."""
+        """The target of the cell, and the weight of each observation."""
         u, weight = targets.z, None
         if prior is not None:
             params = self.joint.global_params(prior)

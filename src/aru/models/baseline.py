@@ -14,7 +14,7 @@ from aru.settings import Settings
 
 
 class Baseline(HeadOnly):
-    """Frozen between trainings: new observations only move the context on."""
+    """The baseline. It does not adapt: new observations only move its context."""
 
     def __init__(self, settings: Settings, schema: Schema) -> None:
         super().__init__(settings, schema)

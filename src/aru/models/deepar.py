@@ -2,15 +2,15 @@
 
     r_t = RNN(r_{t-1}, [z_{t-1}, x_t, lags_t, history_{t-1}])       [mu_t, raw_t] = W [r_t, 1]
 
-x_t holds known covariates, calendar and static covariates (the series' identity with `series_id`); history_{t-1} the
-historic covariates, which after the origin are not known and read as 0. A window is the context up to an origin
-and the h rows after it; z = f(y / s) with the causal scale s of the origin. Training reads the true z_{t-1} and scores
-the rows after the origin; a forecast reads its own samples. Paths use the same random levels for all series: the
-forecast of a series does not depend on which others are asked for, and repeats exactly.
+x_t holds known covariates, calendar and static covariates (with `series_id` also the series); history_{t-1} holds the
+historic covariates, which are 0 after the origin. A window is the context up to an origin and the h rows after it;
+z = f(y / s) with the causal scale s of the origin. Training reads the true z_{t-1} and scores the rows after the
+origin; a forecast reads its own samples. All series share the same random levels, so that a forecast repeats exactly
+and does not depend on the other series.
 
-Departures: the loss is on the rows after the origin alone, not on the context as well, so that all methods see the same
-targets; windows are taken at every origin of the grid instead of sampled in proportion to the series' scale; a missing
-z_{t-1} reads 0 with an indicator; Student-t by default. Of `size` only the RNN's width counts.
+Departures from the paper: the loss covers only the rows after the origin, not the context, so that all methods have the
+same targets; windows start at every origin of the grid instead of being sampled by the series' scale; a missing z_{t-1}
+is 0 with an indicator; the distribution is Student-t by default. Of `size` only the RNN's width is used.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from aru.nn.windows import NOW, Block, Context, Grid, leads, scales
 from aru.settings import Settings
 
 PATHS = 200
-AT_ONCE = 2**17  # paths of all series together in one RNN step, which bounds memory
+PATHS_AT_ONCE = 2**17  # paths of all series together in one RNN step, which bounds memory
 
 
 class Sequence(NamedTuple):
@@ -43,9 +43,10 @@ class Sequence(NamedTuple):
 
 
 class DeepAR(Model):
-    """Frozen between trainings: new observations only move the context on. It runs in torch alone.
+    """DeepAR. It does not adapt: new observations only move its context.
 
-    A path's next step reads its last one, and the quantiles of counts between the two are no network.
+    It cannot be exported to ONNX: each step of a path reads a sample of the step before, and quantiles of counts have
+    no graph.
     """
 
     adapts = False
@@ -71,7 +72,7 @@ class DeepAR(Model):
         self.register_buffer("levels", _levels(PATHS, settings.h), persistent=False)
 
     def init_state(self, n: int) -> Empty:
-        """Nothing but the context is kept."""
+        """No state beyond the context."""
         return Empty()
 
     def losses(self, block: Block, grid: Grid, scored: slice = slice(None)) -> Losses:
@@ -91,14 +92,14 @@ class DeepAR(Model):
 
     def forecast(self, state: Empty, context: Context, future: Rows) -> Output:
         """Sample paths, some series at a time."""
-        n, size = len(context.total), max(1, AT_ONCE // PATHS)
+        n, size = len(context.total), max(1, PATHS_AT_ONCE // PATHS)
         block = self.block(context, future)
         parts = [self._paths(tree_map(lambda v, lo=lo: v[lo : lo + size], block)) for lo in range(0, max(n, 1), size)]
         paths = torch.cat(parts, 1)
         return Output(Samples(paths, self.nonnegative), torch.zeros(n, dtype=torch.bool, device=paths.device))
 
     def _paths(self, block: Block) -> Float[Tensor, "path series lead"]:
-        """Ancestral sampling: each row's sample is the next row's input. A true recurrence over the leads."""
+        """Ancestral sampling, lead by lead: each row's sample is an input of the next row."""
         grid, n, h = NOW, len(block.total), self.network.h
         scale, _ = scales(block, grid, self.network.scaling)
         sequence = self._sequence(block, grid, scale)
@@ -123,7 +124,7 @@ class DeepAR(Model):
         return paths
 
     def _sequence(self, block: Block, grid: Grid, scale: Tensor) -> Sequence:
-        """Value and mask of the row before, historic covariates of the row before, x and lags of the row itself."""
+        """Value, mask and historic covariates of the row before, x and lags of the row itself."""
         net = self.network
         x = net.inputs(block.rows, block.static)
         context = net.contexts(block, x, grid, scale)

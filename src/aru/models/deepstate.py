@@ -1,4 +1,4 @@
-"""DeepState: an RNN over covariates writes a small state space model for every window of every series.
+"""DeepState: an RNN over covariates gives the parameters of a small state space model for every window.
 
 After Rangapuram et al., "Deep State Space Models for Time Series Forecasting" (NeurIPS 2018). Rows of a window are
 counted from the first of its context, t = 1, to its last lead, t = E + h:
@@ -10,8 +10,8 @@ counted from the first of its context, t = 1, to its last lead, t = E + h:
     season <- season            + gamma_t(season) c_t eps_t   for each season; one shock moves them all
     b_t, sigma_t, gamma_t = f(o_t)      mean and spread of the state before t = 1: f(o_1)
 
-What is local is the filter alone (`aru.models.kalman`): it reads the values of the context, and its predictions of the
-rows that follow are the forecast, Gaussian in closed form.
+Only the Kalman filter (`aru.models.kalman`) reads the values of the context. Its predictions of the rows after the
+context are the forecast, Gaussian in closed form.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from aru.nn.linear import beside
 from aru.nn.windows import Block, Grid, contexts, leads, scales
 from aru.settings import Settings
 
-HARMONICS = 6  # of a season: a cycle of more than 13 values is drawn smoothly, which bounds the size of the state
-# In units of z, for level, trend and each season: where training begins, and what is never exceeded. The limits keep
-# covariances within what the filter can carry beside the smallest noise.
+HARMONICS = 6  # per season: a cycle of more than 13 values is smoothed, which bounds the size of the state
+# Initial values and upper limits, in units of z, for level, trend and each season. The limits keep the filter's
+# covariances numerically stable with the smallest noise.
 SHOCK, MOST_SHOCK = (0.05, 0.005, 0.02), (1.0, 0.1, 1.0)
 SPREAD, MOST_SPREAD = (0.5, 0.02, 0.2), (10.0, 1.0, 10.0)
 NOISE = 0.3
@@ -45,7 +45,7 @@ DAMPING = 0.95
 
 
 class Filtering(NamedTuple):
-    """The rows of all windows, context and leads; values are those of the context."""
+    """The rows of all windows, context and leads. Only rows of the context have values."""
 
     inputs: Float[Tensor, "window row features"]
     season: Float[Tensor, "window row terms"]
@@ -56,8 +56,8 @@ class Filtering(NamedTuple):
 class Seasons(nn.Module):
     """Which calendar codes are seasons of the state, and their Fourier terms.
 
-    Minute, hour, day of week and week, as far as the data's calendar has them; month where it has none of these. Other
-    codes reach the RNN alone: no context of days is long enough to tell the months of a series apart.
+    Minute, hour, day of week and week, if the data's calendar has them; month if it has none of these. Other codes are
+    inputs of the RNN only: a context of days is too short to estimate the months of a series.
     """
 
     columns: Tensor
@@ -74,7 +74,7 @@ class Seasons(nn.Module):
         self.widths = [table.shape[1] for table in tables]
         columns = torch.tensor([len(schema.futr[1]) + names.index(f) for f in chosen], dtype=torch.long)
         rows = torch.tensor([0, *map(len, tables)]).cumsum(0)
-        # All follow from the schema: no need to save them.
+        # Not saved: they follow from the schema.
         self.register_buffer("columns", columns, persistent=False)
         self.register_buffer("table", torch.block_diag(*tables), persistent=False)
         self.register_buffer("first", rows[:-1], persistent=False)
@@ -107,7 +107,7 @@ class Emitter(Inputs):
     def __init__(self, settings: Settings, schema: Schema) -> None:
         super().__init__(settings, schema)
         units, width, options = settings.network_size.rnn, settings.network_size.hidden[0], settings.network
-        inputs = self.context_width - 2 + 1  # without y and its mask, and with a constant: there may be nothing else
+        inputs = self.context_width - 2 + 1  # without y and its mask; the constant is there if nothing else is
         self.encoder = Encoder(options.encoder, inputs, units, options.encoder_layers, options.dropout)
         self.layers = nn.Sequential(
             nn.Linear(units + inputs, width),
@@ -119,7 +119,7 @@ class Emitter(Inputs):
         self.seasons = Seasons(schema)
         sizes = [1, 1, *self.seasons.widths]
         kind = torch.arange(len(sizes)).clamp(max=2)  # level, trend or season
-        part = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))  # of which each component is one
+        part = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))  # part of each component
         self.register_buffer("part", part, persistent=False)
         self.register_buffer("most_shock", torch.tensor(MOST_SHOCK)[kind], persistent=False)
         self.register_buffer("most_spread", torch.tensor(MOST_SPREAD)[kind[part]], persistent=False)
@@ -149,7 +149,7 @@ class Emitter(Inputs):
     def state_space(self, rows: Filtering) -> tuple[System, Latent]:
         """The state space model of every window, and its prior.
 
-        Before the first value of its context a state stands still: a series that has none forecasts from the prior.
+        The state does not change before the first value of the context: without any, the forecast is that of the prior.
         """
         output = self.layers(torch.cat([self.encoder.outputs(rows.inputs), rows.inputs], -1))
         moves = rows.observed.cumsum(1) > 0
@@ -176,7 +176,7 @@ class Emitter(Inputs):
 
 
 class DeepState(Stateless):
-    """Frozen between trainings: its filter reads the context anew for every forecast. It runs in torch alone."""
+    """DeepState. It does not adapt: every forecast filters its context again. It cannot be exported to ONNX."""
 
     network_class = Emitter
     ignores = CELL | {"stride"}
@@ -185,7 +185,7 @@ class DeepState(Stateless):
     network: Emitter
 
     def params(self, block: Block, grid: Grid) -> tuple[Params, Float[Tensor, "batch window"]]:
-        """Filter the context of every origin, and go on over its leads."""
+        """Filter the context of every origin and predict its leads."""
         net = self.network
         scale, _ = scales(block, grid, net.scaling)
         rows = net.rows(block, grid, scale)
@@ -196,5 +196,5 @@ class DeepState(Stateless):
 
 
 def _last(x: Tensor) -> Tensor:
-    """The windows as the last dimension, as the filter has them."""
+    """Move the windows to the last dimension, as the filter needs them."""
     return x.movedim(0, -1)

@@ -2,10 +2,9 @@
 
     W_i <- W_i - rate / (1 + |h|^2) dNLL(z; mu, sigma) / dW_i      with [mu, raw] = W_i [h, 1]
 
-Training is the baseline's. Each series then moves a copy of the output layer of its own, starting from the common one:
-what a library user would do with an optimiser, for all series at once. Dividing by 1 + |h|^2 makes the rate independent
-of the size of h; the gradient is cut at norm 1, so that a single outlier cannot throw the layer away. Rows are learned
-from one after the other: the weights of a row depend on those before it.
+Training is the baseline's. Each series then fine-tunes its own copy of the output layer: what a library user would do
+with an optimiser, for all series at once. Dividing by 1 + |h|^2 makes the rate independent of the size of h. The
+gradient is clipped at norm 1, so that a single outlier cannot ruin the layer. Rows are learned from in order.
 """
 
 from __future__ import annotations
@@ -27,17 +26,17 @@ from aru.nn.distributions import Params
 from aru.nn.windows import Block, Context, Grid
 from aru.settings import Settings
 
-RATE = 0.01
+STEP_RATE = 0.01
 
 
 class Moved(NamedTuple):
-    """How far a series' output layer has moved from the common one."""
+    """The difference between a series' output layer and the common one."""
 
     delta: Float[Tensor, "batch 2 dim"]
 
 
 class Read(NamedTuple):
-    """What the output layer reads for each of the leads, and the scale of the series."""
+    """The input of the output layer at each lead, and the scale of the series."""
 
     h: Float[Tensor, "batch lead dim"]
     scale: Float[Tensor, " batch"]
@@ -53,7 +52,7 @@ class Examples(NamedTuple):
 
 
 class FineTuned(WindowedModel):
-    """Adapts by gradients where ARU adapts in closed form."""
+    """The fine-tuned baseline: it adapts by gradient steps, where ARU adapts in closed form."""
 
     ignores = CELL
     exported = MappingProxyType({"encode": Origin, "decode": Examples, "read": Read})
@@ -75,7 +74,7 @@ class FineTuned(WindowedModel):
         return Moved(torch.zeros(n, *self._common().shape, device=self._common().device))
 
     def begin_window(self, local: Moved) -> Moved:
-        """Nothing depends on where windows begin but h."""
+        """Nothing to do: only h depends on the origin."""
         return local
 
     def read(self, context: Context, future: Rows) -> Read:
@@ -84,7 +83,7 @@ class FineTuned(WindowedModel):
         return Read(h, origins.scale)
 
     def samples(self, context: Context, future: Rows) -> dict[str, tuple[Any, ...]]:
-        """Those of a windowed model, and of a forecast."""
+        """Arguments of the windowed model's functions, and of `read`."""
         return {**super().samples(context, future), "read": (context, future)}
 
     def forecast(self, state: WindowState, context: Context, future: Rows) -> Output:
@@ -97,7 +96,7 @@ class FineTuned(WindowedModel):
     def lesson(
         self, h: Float[Tensor, "row 1 dim"], x: Tensor, targets: Targets, scale: Float[Tensor, "row 1"]
     ) -> Examples:
-        """The rows as they are."""
+        """The rows unchanged."""
         return Examples(h, targets.z, targets.observed, scale.expand_as(targets.z))
 
     def learn(self, local: Moved, lesson: Examples, steps: Int[Tensor, " batch"]) -> Moved:
@@ -118,7 +117,7 @@ class FineTuned(WindowedModel):
             (gradient,) = torch.autograd.grad(loss, moved)
         size = (1 + row.h.square().sum(-1, keepdim=True)).sqrt()
         gradient = gradient / size
-        step = RATE * gradient / (gradient.norm(dim=(1, 2), keepdim=True).clamp(min=1) * size)
+        step = STEP_RATE * gradient / (gradient.norm(dim=(1, 2), keepdim=True).clamp(min=1) * size)
         return torch.where(step.isfinite().all(-1, keepdim=True).all(1, keepdim=True), delta - step, delta)
 
     def _params(self, layer: Float[Tensor, "series 2 dim"], h: Float[Tensor, "batch window lead size"]) -> Params:

@@ -1,9 +1,9 @@
-"""ARU's network without statistics: where theta comes from instead.
+"""ARU's network without local statistics; theta comes from elsewhere.
 
     generated   theta_o = W g_o + w   from the encoder's summary at the origin: a linear model of each window
     control     theta                 one for all series: as many weights as ARU, nothing local
 
-m = theta [h, 1] and a spread a from the same source join the network exactly as ARU's do.
+m = theta [h, 1] and a spread a from the same source are combined with the network as in ARU.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from aru.settings import Settings
 
 
 class Unfitted(HeadOnly):
-    """Local predictions without local state: frozen between trainings."""
+    """ARU with a theta that is not fitted to the series. It does not adapt."""
 
     ignores = frozenset({"ridge", "learn_ridge", "learn_alphas", "stride"})
 
@@ -39,7 +39,7 @@ class Unfitted(HeadOnly):
         """theta and one number for the spread, at each origin."""
 
     def losses(self, block: Block, grid: Grid, scored: slice = slice(None)) -> Losses:
-        """Likelihood of every window, and of the global head's forecast where there is one."""
+        """Loss of every window, plus that of the global head's forecast, if there is one."""
         net = self.network
         features = net.run(block, grid)
         scale = features.origins.scale
@@ -51,7 +51,7 @@ class Unfitted(HeadOnly):
         return sum_losses(loss, targets.observed, scored)
 
     def head_params(self, features: Features) -> Params:
-        """As ARU joins them."""
+        """Combine local and global forecast as ARU does."""
         h, local = features.h, self.parameters_at(features.origins.g)
         theta, a = local[..., :-1], softplus(local[..., -1])
         m = pad(h, (0, 1), value=1.0) @ theta.transpose(-1, -2)

@@ -37,9 +37,9 @@ class Output(NamedTuple):
 
 
 class Emitted(NamedTuple):
-    """What a network says about the leads after one origin: location and spread of z, and the scale of y.
+    """A network's output for the leads after one origin: location and spread of z, and the scale of y.
 
-    In double precision: what follows is the user's units.
+    In double precision, for the conversion to the user's units.
     """
 
     mu: Float[Tensor, "series lead"]
@@ -54,15 +54,15 @@ class Empty(NamedTuple):
 class Model(nn.Module, abc.ABC):
     """A forecasting method: how it is trained, forecasts, and takes in new observations.
 
-    Functions in `exported` depend on weights and arguments alone. On a CPU they run in ONNX Runtime (`call`), where
-    `sessions` are set; everything else, and everything on other devices, runs in torch.
+    Functions in `exported` depend only on weights and arguments. If `sessions` is set, they run in ONNX Runtime on a
+    CPU (`call`). All else runs in torch.
     """
 
-    adapts: ClassVar[bool]  # whether observations change it beyond moving its context on
+    adapts: ClassVar[bool]  # whether it learns from new observations, besides reading them as context
     network_class: ClassVar[type[Inputs]] = Network
     distributions: ClassVar[tuple[DistributionName, ...]] = ("student-t", "negative-binomial", "gaussian")
     encoders: ClassVar[tuple[EncoderName, ...]] = ("lstm", "gru", "sru", "fru")
-    ignores: ClassVar[frozenset[str]] = frozenset()  # settings that make no difference
+    ignores: ClassVar[frozenset[str]] = frozenset()  # settings without effect
     exported: ClassVar[Mapping[str, type[Any]]] = MappingProxyType({})  # functions by name, and what they return
 
     def __init__(self, settings: Settings, schema: Schema) -> None:
@@ -75,13 +75,13 @@ class Model(nn.Module, abc.ABC):
 
     @abc.abstractmethod
     def init_state(self, n: int) -> Any:
-        """State of `n` series that have seen nothing: a NamedTuple of tensors with leading dimension n."""
+        """State of `n` series without observations: a NamedTuple of tensors with leading dimension n."""
 
     @abc.abstractmethod
     def losses(self, block: Block, grid: Grid, scored: slice = slice(None)) -> Losses:
         """Training loss over the windows of the grid, from empty states; only windows in `scored` count.
 
-        Windows that begin before a series' first value count, too: they teach forecasts from covariates alone.
+        Windows that begin before a series' first value count, too: they teach cold starts.
         """
 
     @abc.abstractmethod
@@ -97,23 +97,23 @@ class Model(nn.Module, abc.ABC):
         steps: Int[Tensor, " batch"],
         after: Context,
     ) -> Any:
-        """Take in the first `steps` of (series, row) rows after the context; `after` them it is another one.
+        """Take in the first `steps` of the (series, row) rows after the context. `after` is the context after them.
 
-        `position` counts the steps since the latest grid origin; a series that has no value yet stands one step before
-        its first origin.
+        `position` counts the steps since the latest origin. A series without any value is one step before its first
+        origin.
         """
         return state
 
     def age(self, state: Any, steps: Int[Tensor, " batch"]) -> Any:
-        """Let `steps` unobserved steps pass at once."""
+        """Advance the state by `steps` unobserved steps at once."""
         return state
 
     def samples(self, context: Context, future: Rows) -> dict[str, tuple[Any, ...]]:
-        """Arguments of each exported function for the series in `context`: shapes and types are what counts."""
+        """Example arguments of each exported function. Only their shapes and types matter."""
         return {}
 
     def call(self, name: str, *arguments: Any) -> Any:
-        """An exported function, in ONNX Runtime where that is set up."""
+        """Call an exported function, in ONNX Runtime if `sessions` is set."""
         if self.sessions is None:
             return getattr(self, name)(*arguments)
         named = dict(zip(_parameters(type(self), name), arguments, strict=True))
@@ -124,7 +124,7 @@ class Model(nn.Module, abc.ABC):
         return join_block(context, rows, self.network.input_size, self.network.lags)
 
     def predictive(self, emitted: Emitted) -> Predictive:
-        """Forecast distributions of y, from what the network says about z."""
+        """Forecast distributions of y from the network's output."""
         params = Params(emitted.mu, emitted.sigma)
         return Predictive(self.family, params, emitted.scale.unsqueeze(-1), self.transform, self.nonnegative)
 
@@ -143,7 +143,7 @@ CELL = frozenset({"alphas", "ridge", "learn_ridge", "learn_alphas", "integration
 
 
 class Stateless(Model):
-    """A method that keeps nothing about a series beyond its context: each window is forecast from that alone."""
+    """A method whose forecasts depend only on the context of a series."""
 
     adapts = False
     ignores = CELL | {"stride"}
@@ -154,7 +154,7 @@ class Stateless(Model):
         """Parameters of every (batch, window, lead), and the scale at every origin."""
 
     def init_state(self, n: int) -> Empty:
-        """Nothing but the context is kept."""
+        """No state beyond the context."""
         return Empty()
 
     def losses(self, block: Block, grid: Grid, scored: slice = slice(None)) -> Losses:
@@ -170,7 +170,7 @@ class Stateless(Model):
         return Emitted(mu[:, 0].double(), sigma[:, 0].double(), scale[:, 0])
 
     def samples(self, context: Context, future: Rows) -> dict[str, tuple[Any, ...]]:
-        """Those of a forecast."""
+        """Example arguments of `emit`."""
         return {"emit": (context, future)} if self.exported else {}
 
     def forecast(self, state: Empty, context: Context, future: Rows) -> Output:
@@ -181,7 +181,7 @@ class Stateless(Model):
 
 
 class HeadOnly(Stateless):
-    """A stateless method that is the shared network with a head of its own."""
+    """A stateless method: the shared network with its own head."""
 
     network: Network
 

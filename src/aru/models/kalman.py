@@ -3,14 +3,13 @@
     z_t = a_t . l_{t-1} + b_t + sigma_t e_t        e_t, eps_t ~ N(0, 1), independent
     l_t = F_t l_{t-1} + g_t eps_t                  l_0 ~ N(m, P)
 
-F_t is the identity but for level and trend, the first two components: level + drift_t trend, damping_t trend. An
-observation that is missing is not conditioned on: its row only moves the state on. The forecast of h steps is the
-filter over h missing rows.
+F_t is the identity except for level and trend, the first two components: level + drift_t trend, damping_t trend. At a
+missing value the state is predicted but not corrected. The forecast of h steps is the filter over h missing values.
 
-Everything is float64. P is symmetric by construction (products w w' are added to it and subtracted from it) and stays
-a covariance while its entries are below some 1e13 sigma^2; a prediction's variance is never below sigma^2. The batch is
-the last dimension, so that all work runs along contiguous memory. The backward pass is written out: of each row it
-needs a few vectors, where recorded operations would keep several matrices.
+Everything is float64. P is symmetric by construction (products w w' are added and subtracted) and stays a covariance
+while its entries are below some 1e13 sigma^2; the variance of a prediction is never below sigma^2. The batch is the
+last dimension, for contiguous memory. The backward pass is written by hand: it stores a few vectors per row, where
+autograd would store several matrices.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ class Filtered(NamedTuple):
 def kalman_filter(
     system: System, state: Latent, z: Float[Tensor, "time batch"], observed: Bool[Tensor, "time batch"]
 ) -> Filtered:
-    """Run the filter over all rows. The log likelihood of the observed ones is the sum of their predictions' own."""
+    """Run the filter over all rows. The log likelihood is the sum over the predictions of observed rows."""
     a, b, g, sigma, drift, damping, m, P = (v.double().contiguous() for v in (*system, *state))
     u = torch.where(observed, z - b, 0.0)
     inputs = (observed, a, u, g, sigma.square(), drift, damping, m, P)
@@ -99,7 +98,7 @@ class _Filter(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *outputs: Tensor) -> tuple[Tensor | None, ...]:
-        """The rows backwards: d_x is the gradient of x. Of P, only v and the row of the trend were needed."""
+        """From the last row to the first. d_x is the gradient of x. Of P only v and the row of the trend are needed."""
         observed, a, u, g, drift, damping, mean, S, v, trend, trend_P = ctx.saved_tensors
         d_mean, d_S, d_m, d_P = outputs
         d_m, d_P = d_m.clone(), (d_P + d_P.transpose(0, 1)) / 2

@@ -3,8 +3,8 @@
     g_o = RNN([z_t, x_t] : t = o - E + 1 .. o)          z_t = f(y_t / s_o), the value observed at t
     h_k = FF([g_o, x_{o+k}])                            k = 1 .. K
 
-The encoder pairs x_t with y_t, where the paper's equation pairs it with y_{t-1}: the last observed value is read, too.
-FF has three ReLU layers; x enters the first beside g, and by a skip connection the second.
+The encoder pairs x_t with y_t, where the paper pairs it with y_{t-1}: so it reads the last observed value, too. FF has
+three ReLU layers; x is an input of the first, with g, and by a skip connection of the second.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ from aru.settings import Settings
 
 
 class Origins(NamedTuple):
-    """What the network knows at each origin: the encoder's summary, the scale, and whether that is enough to go by."""
+    """The encoder's summary g and the scale at each origin, and whether its warm-up is over."""
 
     g: Float[Tensor, "batch *window units"]
     scale: Float[Tensor, " batch *window"]
-    informed: Bool[Tensor, " batch *window"]  # by as many values as a window has rows, or the context
+    informed: Bool[Tensor, " batch *window"]  # whether it has seen `stride` values, or `input_size` if that is less
 
 
 class Features(NamedTuple):
-    """Inputs of the rows after origin 0, what each origin knew, and h of the leads after it.
+    """Inputs x of the rows after origin 0, the encoded origins, and h of the leads after each.
 
-    The one origin of a forecast has no dimension for windows.
+    A forecast has a single origin and no dimension for windows.
     """
 
     x: Float[Tensor, "batch ahead x"]
@@ -65,7 +65,7 @@ class Targets(NamedTuple):
 
 
 class Numbers(NamedTuple):
-    """Inputs that numeric covariates take: each has a second one, whether it is missing."""
+    """Numbers of inputs of numeric covariates: two for each, the value and whether it is missing."""
 
     futr: int
     static: int
@@ -116,13 +116,13 @@ class Inputs(nn.Module):
         return self._context(values, known, lag, scale)
 
     def context_now(self, block: Block, scale: Float[Tensor, " batch"]) -> Float[Tensor, "batch row features"]:
-        """The same of the one context that is all of the block."""
+        """The same for a block that is a single context."""
         rows = block.rows
         known = beside(self.inputs(rows, block.static), rows.hist, self.hist_embeddings(rows.hist_cat))
         return self._context(Values(rows.y, rows.observed), known, block.lag, scale)
 
     def _context(self, values: Values, known: Tensor, lag: Values, scale: Tensor) -> Tensor:
-        """(..., row, features), from (..., row) values, what else is known of the rows, and the (...) scale."""
+        """(..., row, features) from (..., row) values, covariates `known` of these rows, lags and the (...) scale."""
         parts = [self._scaled(*values, scale.unsqueeze(-1)), known]
         return beside(*parts, self._lag(*lag, scale)) if self.lags else beside(*parts)
 
@@ -149,7 +149,7 @@ class Inputs(nn.Module):
         return torch.stack([transform(self.transform, ratio).float(), seen.float()], -1)
 
     def _ratio(self, y: Tensor, observed: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
-        """y / s, 0 where it was not observed. A ratio beyond float32's comfort counts as missing."""
+        """y / s, 0 where missing. A ratio too large for float32 arithmetic counts as missing."""
         ratio = y / scale
         seen = observed & (ratio.abs() < 1e9)
         return torch.where(seen, ratio, 0.0), seen
@@ -182,7 +182,7 @@ class Network(Inputs):
         return Features(ahead, origins, h)
 
     def run_now(self, context: Context, future: Rows) -> Features:
-        """The same for the one origin at the end of the context and the (series, h) rows that follow."""
+        """The same for a single origin, the end of the context, and the (series, h) rows that follow."""
         origins = self.origin_now(context)
         x = self.inputs(future, context.static)
         lead = torch.arange(1, self.h + 1, device=x.device)
@@ -208,7 +208,7 @@ class Network(Inputs):
         g: Float[Tensor, "row units"],
         scale: Float[Tensor, "row 1"],
     ) -> tuple[Float[Tensor, "row 1 dim"], Float[Tensor, "row 1 x"]]:
-        """h and x of single (row, 1) rows, each with what its origin knew and the values that it lies `back` from."""
+        """h and x of single (row, 1) rows, each with g and scale of its origin and the past values of `back`."""
         x = self.inputs(rows, static)
         parts = [self.lag_features(lag, scale)] if isinstance(lag, Values) else []
         return self.decoder(g.unsqueeze(1), self.decoder.project(x), parts), x
@@ -221,9 +221,9 @@ class Network(Inputs):
         return Origins(g.reshape(-1, grid.count, self.encoder.units), scale, informed)
 
     def back(self, lead: Int[Tensor, "*rows"]) -> Int[Tensor, "*rows values"]:
-        """Which past values a row reads that lies `lead` rows after its origin, counted from the origin: 0 or less.
+        """Positions, relative to the origin (0 or less), of the past values that a row at this lead reads.
 
-        Those of its lags, and with a season the latest one of its own phase.
+        These are its lags, and with `season_length` the latest known value at its position in the season.
         """
         back = [lead - lag for lag in self.lags]
         if self.season_length:
@@ -236,7 +236,7 @@ class Network(Inputs):
         return pairs.reshape(-1, int(pairs.shape[1]), 2 * int(pairs.shape[2]))
 
     def _last_season(self, block: Block, grid: Grid, scale: Tensor) -> Float[Tensor, "batch window lead 2"]:
-        """For every lead the latest value up to the origin that lies whole seasons before."""
+        """For every lead the latest value up to the origin that lies a whole number of seasons before."""
         E, lead = self.input_size, torch.arange(1, self.h + 1, device=scale.device)
         row = (E - 1 + self.back(lead)[:, -1]).expand(len(scale), grid.count, -1)  # of the context
         y, observed = (contexts(v, grid, E).gather(2, row) for v in (block.rows.y, block.rows.observed))
@@ -244,7 +244,7 @@ class Network(Inputs):
 
 
 class Decoder(nn.Module):
-    """FF([g, x]). Products with x and with g are computed apart: once per row, once per origin, never concatenated."""
+    """FF([g, x]). Products with x are computed once per row and products with g once per origin."""
 
     def __init__(self, x_width: int, lag_width: int, units: int, hidden: tuple[int, int, int], dropout: float) -> None:
         super().__init__()
@@ -259,7 +259,7 @@ class Decoder(nn.Module):
         self._initialise(x_width + lag_width + units, x_width + lag_width + first)
 
     def _initialise(self, fan_in1: int, fan_in2: int) -> None:
-        """As one linear layer over the concatenated inputs would start."""
+        """Initialise like a linear layer over the concatenated inputs."""
         bound1, bound2 = 1 / math.sqrt(fan_in1), 1 / math.sqrt(fan_in2)
         with torch.no_grad():
             for weight in (self.from_x, self.from_lag):
@@ -270,17 +270,15 @@ class Decoder(nn.Module):
             self.layer2.weight.uniform_(-bound2, bound2)
 
     def project(self, x: Tensor) -> Tensor:
-        """The part of the first two layers that depends on x alone: once per row, whatever the number of windows."""
+        """The part of the first two layers that depends only on x; computed once per row, not per window."""
         return affine(x, self.from_x.T) if x.shape[-1] else x.new_zeros(*x.shape[:-1], sum(self.widths))
 
     def forward(self, g: Tensor, projected: Tensor, lags: Sequence[Tensor]) -> Tensor:
-        """h (..., row, dim), from g (..., 1 or row, units), projected rows, and the features of their past values."""
+        """h (..., row, dim) from g (..., 1 or row, units), projected rows, and the features of their past values."""
         if lags:
             projected = projected + affine(torch.cat([*lags], -1) if len(lags) > 1 else lags[0], self.from_lag.T)
         in1, in2 = projected.split(self.widths, -1)
         a1 = torch.relu(in1 + self.from_g(g))
-        inner = [
-            int(n) for n in a1.shape[1:-1]
-        ]  # as matrices from here on, which is an exported network's fastest form
+        inner = [int(n) for n in a1.shape[1:-1]]  # matrices from here on: they are fastest in exported networks
         a2 = torch.relu(in2.reshape(-1, self.widths[1]) + self.layer2(self.dropout(a1.reshape(-1, self.widths[0]))))
         return torch.relu(self.layer3(self.dropout(a2))).reshape(-1, *inner, self.layer3.out_features)

@@ -9,15 +9,13 @@ rows v: its context, then its leads, whose values are not known (value 0, mask 0
     decoder       h_k = FF([c, r of both layers at lead k, x_{o+k}])        FF as in the baseline
 
 with q, k and value affine in v. Rows before the first value of a context are padding, which attention does not read.
-Every row holds its time since the origin: the convolutions reach back six rows and attention has no order of its own.
+Every row holds its time since the origin, because attention has no order and the convolutions reach back only six rows.
 
 Widths: d_k and the number of filters are a quarter of the RNN units of the same `size`, the width of values is half of
-them (4, 4 and 8 at medium size, as in the code of the ARU paper's authors). With rows of width D and u units these are
-4 D u + 2 u^2 weights, where the baseline's LSTM has 4 D u + 4 u^2.
+them (4, 4 and 8 at medium size, as in the code of the ARU paper's authors). With rows of width D and u RNN units this
+makes 4 D u + 2 u^2 weights, where the baseline's LSTM has 4 D u + 4 u^2.
 
-Settings that matter: `input_size` (the context: all that SNAIL knows of a series), `size`, `dropout` (in the decoder)
-and whatever concerns data, distribution and training. `encoder`, `encoder_layers` and all options of the cell, from
-`alphas` to `robust`, are ignored.
+`encoder`, `encoder_layers` and all options of the cell, from `alphas` to `robust`, are ignored.
 """
 
 from __future__ import annotations
@@ -56,7 +54,7 @@ class Convolution(nn.Module):
 
 
 class Attention(nn.Module):
-    """Each row reads those that it may. What it has read joins the row."""
+    """Attention over the rows that are not barred. Its result is appended to the row."""
 
     def __init__(self, width: int, keys: int, values: int) -> None:
         super().__init__()
@@ -66,7 +64,7 @@ class Attention(nn.Module):
     def forward(
         self, rows: Float[Tensor, "batch row width"], barred: Bool[Tensor, "batch reader row"]
     ) -> Float[Tensor, "batch reader wider"]:
-        """Of the last rows, as many as there are readers."""
+        """Outputs of the last rows, as many as `barred` has readers."""
         readers = rows[:, -barred.shape[1] :]
         query = self.query(readers) / math.sqrt(self.query.out_features)
         logits = query @ self.key(rows).transpose(1, 2)
@@ -75,7 +73,7 @@ class Attention(nn.Module):
 
 
 def barred_rows(padding: Bool[Tensor, "batch row"]) -> Bool[Tensor, "batch reader row"]:
-    """Which rows each row must not read: those after it, and padding; never itself, so that there is one to read."""
+    """Which rows each row must not read: later ones and padding. It always reads itself."""
     row = torch.arange(padding.shape[1], device=padding.device)
     return (row > row.unsqueeze(1)) | padding.unsqueeze(1) & (row != row.unsqueeze(1))
 
@@ -113,7 +111,7 @@ class SnailNetwork(Inputs):
         return self.decoder(read, projected, lags), scale
 
     def _future(self, x: Tensor, lags: list[Tensor]) -> Tensor:
-        """Rows of leads, laid out like those of contexts: values and historic covariates are not known."""
+        """Rows of leads in the layout of contexts, with values and historic covariates missing."""
         hist = self.context_width - 2 - self.x_width - self.lag_width
         nothing, unknown = (x.new_zeros(*x.shape[:-1], width) for width in (2, hist))
         return beside(nothing, x, unknown, *lags)
@@ -124,18 +122,18 @@ class SnailNetwork(Inputs):
         return torch.cat([rows, since.unsqueeze(-1).expand(*rows.shape[:-1], 1)], -1)
 
     def read(self, rows: Float[Tensor, "window row width"]) -> Float[Tensor, "window lead features"]:
-        """What both convolutions and both attentions add to the rows of leads."""
+        """The outputs of both convolutions and both attentions at the leads."""
         padding = rows[..., 1].cumsum(1) == 0  # nothing observed yet
         padding[:, -self.h :] = False
         barred = barred_rows(padding)
         for convolution, attention in zip(self.convolutions, self.attentions, strict=True):
-            last = attention is self.attentions[-1]  # of its rows only those of leads are needed
+            last = attention is self.attentions[-1]  # only the leads of its rows are needed
             rows = attention(convolution(rows), barred[:, -self.h :] if last else barred)
         return rows[..., self.row_width :]
 
 
 class Snail(Stateless):
-    """Causal convolutions and attention over the context, which new observations move on."""
+    """SNAIL. It does not adapt: new observations only move its context."""
 
     network_class = SnailNetwork
     ignores = CELL | {"stride", "encoder", "encoder_layers"}
@@ -146,7 +144,7 @@ class Snail(Stateless):
         self.head = nn.Linear(settings.network_size.hidden[-1], 2)
 
     def params(self, block: Block, grid: Grid) -> tuple[Params, Tensor]:
-        """As in the baseline."""
+        """Parameters of every (batch, window, lead), and the scale at every origin."""
         h, scale = self.network.decode(block, grid)
         mu, raw = self.head(h).unbind(-1)
         return self.family.params(mu, raw), scale

@@ -1,7 +1,7 @@
-"""Models that learn about each series as it goes: which h belongs to which row, and when.
+"""Base of models that adapt to each series: which features h belong to which row.
 
-Every row is learned from once, with the h of the latest grid origin before it (docs/method.md, "Windows"). This module
-walks the grid; what is learned from a row is the model's own.
+Every row is learned from once, with the h of the latest origin before it (docs/method.md, "Windows"). This module finds
+origins and rows; subclasses define what is learned from a row.
 """
 
 from __future__ import annotations
@@ -22,41 +22,41 @@ from aru.nn.windows import Context, Values, all_values, sums_after
 
 
 class WindowState(NamedTuple):
-    """What was learned about a series, and what its latest grid origin knew."""
+    """What was learned about a series, and the encoder's summary and scale at its latest origin."""
 
     local: Any
     g: Float[Tensor, "batch units"]
-    scale: Float[Tensor, " batch"]  # 0: it knew too little for what follows it to be learned from
+    scale: Float[Tensor, " batch"]  # 0 during warm-up: rows after this origin are not learned from
 
 
 class Origin(NamedTuple):
-    """What the network knows at the end of a context. A scale of 0: too little to learn from what follows."""
+    """The encoder's summary and scale at an origin. A scale of 0 means warm-up, as in `WindowState`."""
 
     g: Float[Tensor, "batch units"]
     scale: Float[Tensor, " batch"]
 
 
 class WindowedModel(Model):
-    """A global network beside something local that each observation changes."""
+    """A global network with a local part per series that each observation changes."""
 
     adapts = True
     network: Network
 
     @abc.abstractmethod
     def init_local(self, n: int) -> Any:
-        """What is known about `n` series that have seen nothing: a NamedTuple of tensors."""
+        """The local part of `n` series without observations: a NamedTuple of tensors."""
 
     @abc.abstractmethod
     def begin_window(self, local: Any) -> Any:
-        """A grid origin is reached: fix what the rows after it are compared with."""
+        """At a new origin: fix the local fit that predicts the rows up to the next origin."""
 
     @abc.abstractmethod
     def learn(self, local: Any, lesson: Any, steps: Int[Tensor, " batch"]) -> Any:
-        """Take in the first `steps` rows of a window, as `decode` gives them."""
+        """Learn from the first `steps` rows of a window, as returned by `decode`."""
 
     @abc.abstractmethod
     def lesson(self, h: Float[Tensor, "row 1 dim"], x: Tensor, targets: Targets, scale: Float[Tensor, "row 1"]) -> Any:
-        """What there is to learn from single rows: a flat NamedTuple of (row, 1, ...) tensors."""
+        """What is learned from single rows: a flat NamedTuple of (row, 1, ...) tensors."""
 
     def init_state(self, n: int) -> WindowState:
         """Nothing learned, no origin yet."""
@@ -68,22 +68,22 @@ class WindowedModel(Model):
         )
 
     def encode(self, context: Context) -> Origin:
-        """The network at a grid origin, where the context ends."""
+        """Encode an origin, the end of the context."""
         origins = self.network.origin_now(context)
         return Origin(origins.g, torch.where(origins.informed, origins.scale, 0.0))
 
     def decode(self, row: Rows, lag: Values | tuple[()], static: Static, origin: Origin) -> Any:
-        """What there is to learn from single (row, 1) rows, of any series, each with its own origin and past values."""
+        """What is learned from single (row, 1) rows of any series, each with its own origin and past values."""
         net = self.network
         informed = (origin.scale > 0).unsqueeze(1)
         scale = torch.where(informed, origin.scale.unsqueeze(1), 1.0)
         h, x = net.row_features(row, lag, static, origin.g, scale)
         z, observed = net.scaled_targets(row.y, row.observed, scale)
-        # Rows after an origin that knew too little are not learned from: its forecasts are no guide to later ones.
+        # Warm-up: forecasts from an origin with few observations say little about later ones.
         return self.lesson(h, x, Targets(z, observed & informed), scale)
 
     def samples(self, context: Context, future: Rows) -> dict[str, tuple[Any, ...]]:
-        """At any origin, and any row after it."""
+        """Example arguments of `encode` and `decode`."""
         n, device = len(context.total), context.total.device
         origin = Origin(torch.ones(n, self.network.encoder.units, device=device), torch.ones_like(context.total))
         row = Rows(*(v[:, :1] for v in future))
@@ -100,11 +100,11 @@ class WindowedModel(Model):
         steps: Int[Tensor, " batch"],
         after: Context,
     ) -> WindowState:
-        """First the rest of the current window, whose origin the state remembers, then window after window.
+        """Learn from the rest of the current window, whose origin the state holds, then from window after window.
 
-        Networks run for all rows at once; only what is learned depends on the windows before.
+        Networks run for all rows at once; only learning runs in order of the windows.
         """
-        device, taken = steps.device, steps.cpu().numpy()  # which rows belong to which origin is the host's business
+        device, taken = steps.device, steps.cpu().numpy()  # the host assigns rows to origins
         # A new series reaches its first origin with its first value.
         left = self.network.stride - position.cpu().numpy()
         first = np.minimum(left, taken)
@@ -125,7 +125,7 @@ class WindowedModel(Model):
         return put(state._replace(local=local), index, self._walk(*take(inputs, index)))
 
     def _walk(self, local: Any, context: Context, rows: Rows, left: Tensor, steps: Tensor) -> WindowState:
-        """From the first grid origin on, `left` rows after the context: all windows up to the last row."""
+        """Learn from all windows from the next origin on, which lies `left` rows after the context."""
         S, n = self.network.stride, len(left)
         last = (steps - left) // S  # the window that stays open
         windows = int(last.max()) + 1
@@ -148,19 +148,19 @@ class WindowedModel(Model):
         return WindowState(local, g, scale)
 
     def _lags(self, context: Context, rows: Rows, since: Tensor, passed: Tensor, n: int) -> Values:
-        """The past values that `n` rows after each origin read: (series * window, row, value).
+        """The past values that the next `n` rows of each origin read: (series * window, row, value).
 
         The (series, window) origins lie `since` rows after the context, and `passed` rows before the first of the rows.
         """
         values, end = all_values(context, rows), rows.y.shape[1]
         back = self.network.back(passed[:, None] + torch.arange(1, n + 1, device=since.device))
         last = values.y.shape[1] - 1
-        at = (last - end + since.reshape(-1, 1, 1) + back).clamp(0, last)  # of rows that do not exist anything will do
+        at = (last - end + since.reshape(-1, 1, 1) + back).clamp(0, last)  # rows that do not exist are ignored
         series = torch.arange(len(since), device=since.device).repeat_interleave(since.shape[1])
         return Values(*(v[series[:, None, None], at] for v in values))
 
     def _lessons(self, rows: Rows, lag: Values | tuple[()], static: Static, origin: Origin) -> Any:
-        """What there is to learn from (window, row) rows: (window, row, ...)."""
+        """What is learned from (window, row) rows: (window, row, ...)."""
         n = rows.y.shape[1]
         if n == 1:
             return self.call("decode", rows, lag, static, origin)

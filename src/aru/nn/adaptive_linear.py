@@ -1,7 +1,7 @@
 """`AdaptiveLinear`: a linear layer whose weights adapt to every series in closed form.
 
-The layer of the network is the prior mean. Per series and output, the ARU cell regresses what the layer missed on its
-input, so that an empty state is the layer itself:
+The layer of the network is the prior mean. Per series and output, the ARU cell regresses the layer's errors on its
+input. With an empty state the output is that of the layer:
 
     output = W h + b + theta . [h, 1]        theta = (sxx + lambda I)^-1 sum of [h, 1] (y - W h - b)
 """
@@ -15,17 +15,17 @@ from aru.nn.cell import ARUCell, ARUState, raise_failed
 
 
 class AdaptiveLinear(nn.Linear):
-    """A drop-in for `torch.nn.Linear`: called without a state it is one; with a state it is local to each series.
+    """A drop-in for `torch.nn.Linear`. With a state, its weights are those of each series.
 
-    States go in and come out, batched over series: `state = layer.init_state(batch)`, `out = layer(h, state)`, and when
-    the truth is known `state = layer.update(state, h, y)`. Gradients pass through both.
+    States are batched over series: `state = layer.init_state(batch)`, `out = layer(h, state)`, and once y is known
+    `state = layer.update(state, h, y)`. Gradients pass through both.
 
     Args:
         in_features: Size of the input.
         out_features: Number of outputs; each has its own local regression.
         bias: Whether the layer has a bias. The local correction always has one.
-        alpha: How the statistics age with every update.
-        ridge: Strength of the prior.
+        alpha: Aging factor of the statistics, per update.
+        ridge: Ridge penalty: it shrinks the local correction to zero.
     """
 
     def __init__(
@@ -36,20 +36,20 @@ class AdaptiveLinear(nn.Linear):
 
     @classmethod
     def of(cls, layer: nn.Linear, alpha: float = 1.0, ridge: float = 1.0) -> AdaptiveLinear:
-        """A trained layer that can adapt; it shares its parameters."""
+        """An adaptive layer that shares the parameters of a trained one."""
         made = cls(layer.in_features, layer.out_features, layer.bias is not None, alpha, ridge)
         made.weight, made.bias = layer.weight, layer.bias
         return made
 
     def init_state(self, batch_size: int) -> ARUState:
-        """The state of series that have seen nothing; outputs stand beside each other in the second dimension."""
+        """The state of series without observations. Its second dimension is the output."""
         one = self.cell.init_state(batch_size * self.out_features)
         return ARUState(*(v.squeeze(1).unflatten(0, (batch_size, self.out_features)) for v in one))
 
     def forward(
         self, input: Float[Tensor, "*batch size"], state: ARUState | None = None
     ) -> Float[Tensor, "*batch out"]:
-        """Outputs of (batch, ..., in_features); with a state, those of each series' own layer."""
+        """Outputs for (batch, ..., in_features); with a state, of each series' adapted layer."""
         out = super().forward(input)
         if state is None:
             return out
@@ -66,7 +66,7 @@ class AdaptiveLinear(nn.Linear):
         y: Float[Tensor, "batch out"],
         mask: Bool[Tensor, "batch out"] | None = None,
     ) -> ARUState:
-        """One observation of every series. Where `mask` is false y may be NaN, and the statistics only age."""
+        """Take in one observation per series. Where `mask` is false y may be NaN, and the statistics only age."""
         missed = (y - super().forward(input)).flatten()
         h = input.repeat_interleave(self.out_features, 0)
         new = self.cell.update(_rows(state), h, missed, None if mask is None else mask.flatten())

@@ -9,8 +9,8 @@ With x = [h, 1] and, for each aging factor alpha_j,
 
 w is an observation's weight: 1 unless given, 0 for a missing y, which therefore only ages the statistics.
 
-Everything is one rule applied to windows of rows: a window's rows are predicted with theta at its origin, enter the
-statistics row by row, and their residuals are those of the same theta. The paper's cell is the window of one row.
+The cell works on windows of rows: all rows of a window are predicted with theta at the window's origin, their residuals
+are those of this theta, and they enter the statistics row by row. The paper's cell has windows of one row.
 
 - `absorb` adds the rows of one window, given theta at its origin (streaming).
 - `scan_windows` runs many windows at once: prefix sums of the statistics, then one batched Cholesky (training, replay).
@@ -31,17 +31,17 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from aru.checked import check_alphas
-from aru.errors import ConfigError, NumericalError, listing
+from aru.errors import REPORTED, ConfigError, NumericalError, Offending, listing
 from aru.nn import ridge as systems
 
 MIN_RIDGE = 1e-4  # a learned ridge stays above this
-MAX_LEARNED_ALPHA = 1 - 1e-4  # a learned alpha lies inside (0, 1), so it starts at most here
-WINDOWS_AT_ONCE = 128  # the prefix product costs the square of this
+MAX_LEARNED_ALPHA = 1 - 1e-4  # largest initial value of a learned alpha, which must lie inside (0, 1)
+PREFIX_WINDOWS = 128  # the prefix product costs the square of this
 FLOATS_AT_ONCE = 2**24  # statistics of all windows held at once: 128 MiB
 
 
 class ARUState(NamedTuple):
-    """Aged sufficient statistics of each series, for each of J aging factors; zero at birth."""
+    """Aged sufficient statistics of each series, for each of J aging factors; initially zero."""
 
     sxx: Float[Tensor, "batch J dim dim"]
     sxy: Float[Tensor, "batch J dim"]
@@ -50,7 +50,7 @@ class ARUState(NamedTuple):
 
 
 class Windows(NamedTuple):
-    """What `scan_windows` returns: everything known at each window's origin, and the state after the last."""
+    """Results of `scan_windows`: predictions and statistics at each window's origin, and the state after the last."""
 
     mean: Float[Tensor, "batch window lead J"]
     variance: Float[Tensor, "batch window J"]
@@ -63,8 +63,8 @@ class Windows(NamedTuple):
 class _RidgeSolve(torch.autograd.Function):
     """theta = A^-1 b with A = sxx + ridge I and b = sxy. Backward is one more solve: g_b = A^-1 g, g_A = -g_b theta^T.
 
-    The system is [sxx, sxy] in one, and so is its gradient. A failed system answers zero, the prediction of an empty
-    state, and passes no gradient on.
+    `system` is the concatenation [sxx, sxy], and so is its gradient. A failed solve returns zero, as an empty state
+    does, and passes no gradient on.
     """
 
     @staticmethod
@@ -115,7 +115,6 @@ class ARUCell(nn.Module):
         ridge: float | Sequence[float] = 1.0,
         learn_ridge: bool = False,
         learn_alphas: bool = False,
-        stop_gradient: bool = False,
     ) -> None:
         super().__init__()
         ridges = [float(ridge)] * len(alphas) if isinstance(ridge, (int, float)) else [float(r) for r in ridge]
@@ -125,7 +124,6 @@ class ARUCell(nn.Module):
         if len(ridges) != len(alphas) or not all(r > 0 and math.isfinite(r) for r in ridges):
             raise ConfigError(f"ridge must be positive, one number or one per alpha, got {ridge}")
         self.input_size = input_size
-        self.stop_gradient = stop_gradient
         start = torch.tensor(ridges, dtype=torch.float64)
         self.learn_ridge = learn_ridge
         if learn_ridge:
@@ -150,7 +148,7 @@ class ARUCell(nn.Module):
         return MIN_RIDGE + self.raw_ridge.exp() if self.learn_ridge else self.raw_ridge
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> ARUCell:
-        """Follow the module to another device, but stay float64 when it is cast."""
+        """Move to another device with the module, but stay float64 when the module is cast."""
 
         def move(value: Tensor) -> Tensor:
             moved = fn(value)
@@ -160,7 +158,7 @@ class ARUCell(nn.Module):
         return self
 
     def init_state(self, batch_size: int) -> ARUState:
-        """The state of series that have seen nothing: all zero."""
+        """The state of series without observations: all zero."""
         J, dim, device = len(self.raw_alpha), self.input_size + 1, self.raw_alpha.device
         shapes = (J, dim, dim), (J, dim), (J,), (J,)
         return ARUState(*(torch.zeros(batch_size, *s, dtype=torch.float64, device=device) for s in shapes))
@@ -168,20 +166,20 @@ class ARUCell(nn.Module):
     def solve(self, state: ARUState) -> tuple[Float[Tensor, "batch J dim"], Bool[Tensor, " batch"]]:
         """theta of each series, and which series could not be solved (their theta is zero)."""
         theta, failed = solve_ridge(state.sxx, state.sxy, self.ridge)
-        return self._constant(theta), failed.any(-1)
+        return self.as_used(theta), failed.any(-1)
 
     def variance(self, state: ARUState) -> Float[Tensor, "batch J"]:
         """a = ss / sn, and 0 for an empty state, also when sn has underflowed."""
-        return self._constant(local_variance(state.ss, state.sn))
+        return self.as_used(local_variance(state.ss, state.sn))
 
-    def _constant(self, value: Tensor) -> Tensor:
-        """Local parameters pass gradients on to the statistics, unless `stop_gradient` says otherwise."""
-        return value.detach() if self.stop_gradient else value
+    def as_used(self, fitted: Tensor) -> Tensor:
+        """theta or variance as everything after the fit uses it: gradients pass through it. A subclass may differ."""
+        return fitted
 
     def predict(
         self, state: ARUState, h: Float[Tensor, "batch *lead dim"]
     ) -> tuple[Float[Tensor, "batch *lead J"], Float[Tensor, "batch *lead J"]]:
-        """Local mean m = theta . x and variance a = ss / sn. An empty state answers 0 and 0."""
+        """Local mean m = theta . x and variance a = ss / sn, both 0 for an empty state."""
         theta, failed = self.solve(state)
         raise_failed(failed)
         leads = h if h.ndim == 3 else h.unsqueeze(1)
@@ -198,7 +196,7 @@ class ARUCell(nn.Module):
         mask: Bool[Tensor, " batch"] | None = None,
         weight: Float[Tensor, " batch"] | None = None,
     ) -> ARUState:
-        """One step of the equations. Where `mask` is false y may be NaN, and the statistics only age."""
+        """Take in one observation per series. Where `mask` is false y may be NaN, and the statistics only age."""
         theta, failed = self.solve(state)
         raise_failed(failed)
         mask, weight = (None if v is None else v.unsqueeze(1) for v in (mask, weight))
@@ -229,10 +227,10 @@ class ARUCell(nn.Module):
         steps: Int[Tensor, " batch"] | None = None,
         together: bool = False,
     ) -> ARUState:
-        """Add the rows of one window whose origin had `theta`.
+        """Add the rows of one window to the statistics; `theta` is that of the window's origin.
 
-        Only the first `steps` rows of a series exist (all, if not given); rows after them leave the state as it is.
-        Rows that belong `together` are of one time step: the statistics age once, however many there are.
+        Only the first `steps` rows of a series exist (all, if not given); later ones are ignored. With `together` all
+        rows belong to one time step, so the statistics age only once.
         """
         y, w = _observed(y, mask, weight)
         if steps is None:
@@ -240,7 +238,7 @@ class ARUCell(nn.Module):
         return ARUState(*systems.absorb(state, self.alphas, theta, h.double(), y, w, steps, together))
 
     def age(self, state: ARUState, steps: Int[Tensor, " batch"]) -> ARUState:
-        """Let `steps` unobserved steps of each series pass at once."""
+        """Age the statistics of each series by `steps` unobserved steps."""
         factor = self.alphas ** steps.unsqueeze(-1)
         return ARUState(*(factor.reshape(*factor.shape, *(1,) * (v.ndim - 2)) * v for v in state))
 
@@ -255,11 +253,11 @@ class ARUCell(nn.Module):
     ) -> Windows:
         """Run consecutive windows: predict every lead of each, then absorb its first rows (`step` <= `lead`).
 
-        Without a state the series have seen nothing. `steps` says how many rows of each window exist, as in `absorb`.
-        Long sequences go block by block, so that memory for the statistics stays bounded whatever the length.
+        Without a state all series start empty. `steps` is how many rows of each window exist, as in `absorb`. Long
+        sequences are computed block by block, which bounds memory.
         """
         floats = h.shape[0] * len(self.raw_alpha) * (self.input_size + 1) ** 2
-        at_once = max(1, min(WINDOWS_AT_ONCE, FLOATS_AT_ONCE // max(1, floats)))
+        at_once = max(1, min(PREFIX_WINDOWS, FLOATS_AT_ONCE // max(1, floats)))
         blocks = []
         for lo in range(0, max(1, h.shape[1]), at_once):
             part = slice(lo, lo + at_once)
@@ -320,14 +318,14 @@ class ARUCell(nn.Module):
         sn = prefix(aged.sum(-1), None if state is None else state.sn)
 
         theta, failed = _solve(system[:, :-1], self.ridge)
-        theta = self._constant(theta)
+        theta = self.as_used(theta)
         mean = x_all @ theta.mT  # (B, W, lead, J)
         residual = y.unsqueeze(2) - _first(mean, S).mT
-        # An overflowed square times the zero of an earlier origin would be NaN there: nothing reaches back in time.
+        # Clamped, because an infinite square times the zero weight that it has at earlier origins would be NaN.
         errors = (aged * residual.square()).sum(-1).clamp(max=torch.finfo(aged.dtype).max)
         ss = prefix(errors, None if state is None else state.ss)
-        variance = self._constant(local_variance(ss[:, :-1], sn[:, :-1]))
-        last = [v[:, -1] for v in (system[..., :-1], system[..., -1], sn, ss)]  # copied: no views of every origin's
+        variance = self.as_used(local_variance(ss[:, :-1], sn[:, :-1]))
+        last = [v[:, -1] for v in (system[..., :-1], system[..., -1], sn, ss)]  # copied: a view keeps all origins
         return Windows(
             mean=mean.to(h.dtype),
             variance=variance.to(h.dtype),
@@ -339,23 +337,24 @@ class ARUCell(nn.Module):
 
 
 def _first(x: Tensor, n: int) -> Tensor:
-    """The first rows of each window; x itself if it has no more, as a slice of everything costs a copy backwards."""
+    """The first n rows of each window; x itself if that is all, since the gradient of a slice costs a copy."""
     return x if x.shape[2] == n else x[:, :, :n]
 
 
 def _observed(y: Tensor, mask: Tensor | None, weight: Tensor | None) -> tuple[Tensor, Tensor]:
-    """y and weight in float64, a missing y being 0 with weight 0."""
+    """y and weight in float64; a missing y becomes 0 with weight 0."""
     w = torch.ones_like(y, dtype=torch.float64) if weight is None else weight.double()
     y = y.double()
     return (y, w) if mask is None else (torch.where(mask, y, 0.0), torch.where(mask, w, 0.0))
 
 
 def raise_failed(failed: Tensor) -> None:
-    """Name the rows of a batch whose solve failed."""
+    """Raise an error that names the rows of a batch whose solve failed."""
     if failed.any():
         rows = failed.nonzero().flatten().tolist()
         raise NumericalError(
             f"The ridge system of batch rows {listing(rows)} could not be solved: its statistics are not finite or not "
             "positive definite",
             "Check h, y and weight of these rows for infinite or enormous values.",
+            rows=Offending({"row": rows[:REPORTED]}, len(rows)),
         )

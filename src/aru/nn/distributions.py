@@ -22,10 +22,10 @@ from torch.nn.functional import softplus
 
 MIN_SIGMA = 1e-3
 STUDENT_DF = 4.0  # heavy tails, finite variance, and a quantile function in closed form
-QUADRATURE_TAIL = 0.01  # beyond it values count as its quantile: sinh and exp of a Student-t have no mean
+QUADRATURE_TAIL = 0.01  # tails beyond this quantile are cut off: sinh and exp of a Student-t have no mean
 QUADRATURE_NODES = 64
-MEAN_REACH = 3.0  # and beyond this distance from the median in z, a factor of e^3 = 20 in y, whatever the spread
-SMALL_COUNT = 0.01  # how far below its line the mean of counts is bent to stay positive
+MEAN_REACH = 3.0  # values further than this from the median in z (a factor of e^3 = 20 in y) are cut off, too
+SMALL_COUNT = 0.01  # c in `NegativeBinomial.params`, which keeps the mean of counts positive
 
 
 class Params(NamedTuple):
@@ -89,9 +89,9 @@ class NegativeBinomial(Distribution):
     """Counts with mean s mu and variance mean + sigma mean^2."""
 
     def params(self, mu: Tensor, raw: Tensor) -> Params:
-        """mu is made positive by (mu + sqrt(mu^2 + c)) / 2: the identity but for small and negative values.
+        """Make mu positive by (mu + sqrt(mu^2 + c)) / 2, which hardly changes larger values.
 
-        Below zero the same as c / (|mu| + sqrt(mu^2 + c)) / 2, which does not cancel to 0.
+        For negative mu this is computed as c / (|mu| + sqrt(mu^2 + c)) / 2, which does not cancel to 0.
         """
         size = mu.abs() + (mu.square() + SMALL_COUNT).sqrt()
         return Params(0.5 * torch.where(mu > 0, size, SMALL_COUNT / size), softplus(raw) + MIN_SIGMA)
@@ -102,7 +102,7 @@ class NegativeBinomial(Distribution):
 
     def nll(self, params: Params, z: Tensor, scale: Tensor) -> Tensor:
         """-log NB(y) with size r = 1 / sigma and mean m."""
-        # In double precision: with little dispersion r is large, and terms of its size cancel.
+        # In double precision: with little dispersion r is large, and large terms cancel.
         mu, sigma = params.mu.double(), params.sigma.double()
         y, m, r = (z * scale).round().double(), mu * scale, 1 / sigma
         log_choose = torch.lgamma(y + r) - torch.lgamma(r) - torch.lgamma(y + 1)
@@ -156,7 +156,7 @@ def inverse_transform(name: str | None, z: Tensor) -> Tensor:
         return z
     if name == "log1p":
         return z.expm1()
-    # sinh, of which torch computes the last few numbers of a tensor by another formula than the others.
+    # sinh by expm1, because torch.sinh uses another formula for the last few numbers of a tensor than for the others.
     size = z.abs().expm1()
     return torch.copysign(torch.where(size.isinf(), size, (size + size / (size + 1)) / 2), z)
 
@@ -181,12 +181,12 @@ class Predictive(NamedTuple):
     nonnegative: bool
 
     def quantile(self, q: float) -> Tensor:
-        """Quantile of y. Values that y cannot take are cut off: the quantiles of max(y, 0)."""
+        """Quantile of y; with `nonnegative`, of max(y, 0)."""
         y = self.scale * inverse_transform(self.transform, self.family.quantile(self.params, q, self.scale))
         return y.clamp(min=0) if self.nonnegative else y
 
     def mean(self) -> Tensor:
-        """Mean of y; with a transform the winsorised one, which a tail that no data support does not decide."""
+        """Mean of y; with a transform the winsorised one, since the far tails would dominate the mean."""
         if self.transform is None:
             ratio = self.family.mean(self.params, self.scale)
         else:
@@ -201,13 +201,13 @@ class Predictive(NamedTuple):
 
 
 class Samples(NamedTuple):
-    """Forecast distribution of y as equally likely paths, for methods that have no closed form."""
+    """Forecast distribution of y as equally likely sample paths, for methods without a closed form."""
 
     paths: Tensor  # (path, *shape)
     nonnegative: bool
 
     def quantile(self, q: float) -> Tensor:
-        """Quantile of y at each step. Path i of n, in order, is the quantile of level (i + 1/2) / n."""
+        """Quantile of y at each step. The i-th smallest of n values, from 0, is the quantile of level (i + 1/2) / n."""
         n = len(self.paths)
         if self.paths.numel() == 0:  # of no series
             return self.paths[0]
@@ -219,7 +219,7 @@ class Samples(NamedTuple):
 
     @property
     def _possible(self) -> Tensor:
-        """Values that y cannot take are cut off, as in `Predictive`."""
+        """Negative values are cut off if y is nonnegative, as in `Predictive`."""
         return self.paths.clamp(min=0) if self.nonnegative else self.paths
 
 

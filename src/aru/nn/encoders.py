@@ -1,10 +1,10 @@
-"""Encoder RNNs: a context window in, its summary g out. All share one signature.
+"""Encoder RNNs, which summarise a context window as a vector g. All share one signature.
 
     lstm, gru   gated, as in torch
     sru         statistical recurrent unit: moving averages of statistics, at several rates
     fru         Fourier recurrent unit: sums of statistics, weighted by waves of several frequencies
 
-A row that does not exist is one more row, marked by its mask channel: the recurrences have no masks of their own.
+Padding rows are read like others; the network tells them by their mask channel.
 """
 
 from __future__ import annotations
@@ -57,15 +57,15 @@ class Gated(Layer):
 
 
 class Ungated(Layer):
-    """A state s of several summaries of the statistics phi of all steps so far. Subclasses say how phi is summarised.
+    """An RNN whose state s holds several summaries of the statistics phi so far. Subclasses define the summaries.
 
         r_t   = relu(W_r s_{t-1} + b_r)
         phi_t = relu(W_phi r_t + W_x x_t + b_phi)
         s_t   = keep * s_{t-1} + add_t * phi_t          for each summary
         o_t   = relu(W_o s_t + b_o)
 
-    s starts at zero. phi and o have `units` numbers, r has half as many: about the weights of an LSTM at the ARU
-    paper's small and medium sizes.
+    s starts at zero. phi and o have `units` numbers, r has half as many. At the ARU paper's small and medium sizes it
+    has about as many weights as an LSTM.
     """
 
     def __init__(self, input_size: int, units: int, summaries: int) -> None:
@@ -79,10 +79,10 @@ class Ungated(Layer):
 
     @abc.abstractmethod
     def rule(self, steps: int) -> tuple[Float[Tensor, " summary"], Float[Tensor, "time summary"]]:
-        """What is kept of each summary at a step, and how much of phi_t is added to it."""
+        """`keep` of each summary, and `add_t` of each step and summary."""
 
     def states(self, x: Tensor) -> Iterator[Tensor]:
-        """s after each step, flattened. Everything that does not depend on the step before is computed at once."""
+        """s after each step, flattened. What does not depend on the previous step is computed for all steps at once."""
         keep, add = (v.unsqueeze(-1) for v in self.rule(x.shape[1]))
         s = x.new_zeros(x.shape[0], *self.shape)
         for added, projected in zip(add, self.from_x(x).unbind(1), strict=True):
@@ -96,7 +96,7 @@ class Ungated(Layer):
         return torch.relu(self.out(torch.stack(list(self.states(x)), 1)))
 
     def last(self, x: Tensor) -> Tensor:
-        """Output at the last step: none of the others is computed."""
+        """Output at the last step. Other outputs are not computed."""
         for state in self.states(x):
             last = state
         return torch.relu(self.out(last))
@@ -129,9 +129,9 @@ class FRU(Ungated):
         s_t^(0) =               cos(theta_0) phi_t / T
 
     theta is learned, the frequencies are fixed: 0, and from a quarter of a wave per context up to one wave in three
-    steps, as in several of the authors' experiments. In the paper's equations, where s is called u and phi is h, phi_t
-    reads s_{t-1} by a single product, frequency 0 sums like the others, and the output is linear. The layer r, the
-    exception for frequency 0, which holds the latest phi alone, and the relu are those of the authors' code.
+    steps, as in several of the authors' experiments. Three things follow the authors' code instead of their paper
+    (where s is called u and phi is h): the layer r, frequency 0, which holds only the latest phi instead of a sum, and
+    the relu of the output.
     """
 
     def __init__(self, input_size: int, units: int) -> None:
@@ -153,7 +153,7 @@ LAYERS: Mapping[str, Callable[[int, int], Layer]] = MappingProxyType(
 
 
 class Encoder(nn.Module):
-    """An RNN over the context; g is the top layer's output at the origin. Dropout applies between layers."""
+    """An RNN over the context. g is the top layer's output at the origin. Dropout is applied between layers."""
 
     def __init__(self, kind: str, input_size: int, units: int, layers: int = 1, dropout: float = 0.0) -> None:
         super().__init__()
@@ -191,7 +191,7 @@ def embedding_size(values: int) -> int:
 class Embeddings(nn.Module):
     """One table per categorical column, side by side. Code 0 is "unknown".
 
-    In training each series' column is unknown with a small probability, so that "unknown" is a trained entry.
+    In training a column of a series is set to "unknown" with a small probability, so that its embedding is trained.
     """
 
     def __init__(self, sizes: tuple[int, ...], hidden_rate: float = 0.02) -> None:
@@ -210,6 +210,6 @@ class Embeddings(nn.Module):
         weights: list[Any] = [table.weight for table in self.tables]
         if torch.onnx.is_in_onnx_export():  # one operation
             return torch.cat([weight[codes[..., i]] for i, weight in enumerate(weights)], -1)
-        # nn.Embedding's own gradient sorts the codes, to sum over equal ones; that of selecting rows is faster.
+        # index_select, because its gradient is faster than that of nn.Embedding, which sorts the codes.
         rows = [weight.index_select(0, codes[..., i].reshape(-1)) for i, weight in enumerate(weights)]
         return torch.cat(rows, -1).reshape(*codes.shape[:-1], self.width)

@@ -1,8 +1,8 @@
-"""The small ridge solve and the update of its statistics for the CPU, compiled by Numba on first use.
+"""The ridge solve and the update of its statistics for the CPU, compiled by Numba on first use and cached.
 
-`aru.nn.ridge` has the same functions in torch, which say what they compute. Numba takes the types from the arrays that
-a function is called with and keeps what it compiled in its cache. The functions release the interpreter's lock, so that
-a batch is shared out among as many threads as torch has. An answer does not depend on its neighbours, to the bit.
+`aru.nn.ridge` has the same functions in torch and documents them. The compiled functions release the interpreter's
+lock, so that a batch is divided among as many threads as torch has. Results are equal to the bit whatever else is in
+the batch.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from torch import Tensor
 
 from aru.nn.threads import in_parallel
 
-SIDE_BY_SIDE = 64  # systems that are solved entry by entry: the innermost loops run over them and vectorise
-FLOATS_A_PART = 2**16  # of the systems in one part of the work: less is not worth a second thread
+SIDE_BY_SIDE = 64  # systems that are solved together: the innermost loops run over them and vectorise
+FLOATS_A_PART = 2**16  # size of the systems in one part of the work: less is not worth a second thread
 
 
 def solve(sxx: Tensor, sxy: Tensor, ridge: Tensor) -> tuple[Tensor, Tensor]:
@@ -59,7 +59,7 @@ def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     try:
         kept: Callable[..., Any] = njit(function, cache=True, **options)
         return kept
-    except RuntimeError:  # no folder that may be written to: every process compiles anew
+    except RuntimeError:  # no writable folder for the cache: every process compiles again
         compiled: Callable[..., Any] = njit(function, **options)
         return compiled
 
@@ -67,7 +67,7 @@ def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 @_compiled
 @no_type_check
 def _solve(A, b, ridge, theta, failed, lo, hi):
-    """Systems lo to hi by Cholesky. Row d of L is the right-hand side: eliminating it is the forward substitution."""
+    """Solve systems lo to hi by Cholesky. Row d of L holds the right-hand side, for the forward substitution."""
     d = b.shape[1]
     L = np.empty((d + 1, d, SIDE_BY_SIDE))
     good = np.empty(SIDE_BY_SIDE, np.bool_)
@@ -117,7 +117,7 @@ def _solve(A, b, ridge, theta, failed, lo, hi):
 @_compiled
 @no_type_check
 def _absorb(sxx, sxy, sn, ss, alphas, theta, h, y, w, steps, together, lo, hi):
-    """Series lo to hi, in place. Row by row, so that rows in one call or in several give the same bits."""
+    """Update series lo to hi in place, row by row: one call or several calls give the same bits."""
     J, d = sxy.shape[1:]
     x = np.ones(d)  # of one row, in double precision; the constant comes last
     for b in range(lo, hi):

@@ -6,11 +6,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-WORTHWHILE = 2**13  # numbers: below, time goes into calls
+WORTHWHILE = 2**13  # for fewer numbers the overhead of calls dominates
 
 
 class Linear(nn.Linear):
-    """The same as torch's, several times faster on the CPU."""
+    """torch's linear layer, several times faster on the CPU."""
 
     def forward(self, x: Tensor) -> Tensor:
         """x W^T + b."""
@@ -18,15 +18,15 @@ class Linear(nn.Linear):
 
 
 def affine(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x W^T + b for (..., features). On the CPU the features of a large result lie outermost in memory.
+    """x W^T + b for (..., features). On the CPU the features of a large result are the outermost dimension in memory.
 
-    Libraries multiply tall and narrow matrices slowly; a few long rows times a small matrix is what they do well. What
-    is done element by element afterwards keeps that order, so that the next layer finds its input the same way.
+    Libraries are slow at tall, narrow matrices and fast at a small matrix times a few long rows. Elementwise operations
+    keep this memory order, so that the next layer profits, too.
     """
-    if torch.onnx.is_in_onnx_export():  # as a matrix, for which ONNX Runtime has one operation, bias included
+    if torch.onnx.is_in_onnx_export():  # as a matrix: ONNX Runtime then has one operation, bias included
         if x.ndim == 2:
             return functional.linear(x, weight, bias)
-        inner = [int(n) for n in x.shape[1:-1]]  # only the number of series is left open
+        inner = [int(n) for n in x.shape[1:-1]]  # only the number of series is dynamic
         outputs, inputs = (int(n) for n in weight.shape)
         return functional.linear(x.reshape(-1, inputs), weight, bias).reshape(-1, *inner, outputs)
     if x.device.type != "cpu" or x.numel() < WORTHWHILE:
@@ -38,6 +38,6 @@ def affine(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def beside(*parts: Tensor) -> Tensor:
-    """Features side by side, those of width 0 left out: an exported network has no empty inputs."""
+    """Concatenate features, leaving out those of width 0: an exported network cannot have empty inputs."""
     some = [part for part in parts if part.shape[-1]] or [parts[0]]
     return torch.cat(some, -1) if len(some) > 1 else some[0]

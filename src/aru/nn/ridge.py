@@ -1,7 +1,7 @@
-"""Many small ridge systems at once: their solution, and the update of the statistics that they are made of.
+"""Solve many small ridge systems at once, and update their statistics.
 
-The torch functions say what is computed; they run on CUDA devices and where gradients are needed. On the CPU
-`aru.nn.kernels` takes their place: a general library call per matrix costs more than the arithmetic.
+The torch functions are the reference; they run on CUDA devices and where gradients are needed. On the CPU the compiled
+`aru.nn.kernels` are used: a library call per matrix costs more than its arithmetic.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ Statistics = tuple[Tensor, Tensor, Tensor, Tensor]  # sxx, sxy, sn, ss
 
 
 class Solved(NamedTuple):
-    """Answers, which systems have none (they are zero there), and what `solve_again` needs."""
+    """Solutions (zero where the solve failed), which systems failed, and the factor that `solve_again` needs."""
 
     theta: Float[Tensor, "*batch J dim"]
     failed: Bool[Tensor, "*batch J"]
-    factor: Float[Tensor, "*batch J dim dim"]  # Cholesky's, or sxx itself where factorising costs less than keeping
+    factor: Float[Tensor, "*batch J dim dim"]  # Cholesky factor, or sxx itself where factorising again is cheaper
 
 
 def solve(
@@ -31,7 +31,7 @@ def solve(
 
 
 def solve_again(solved: Solved, sxy: Float[Tensor, "*batch J dim"], ridge: Float[Tensor, " J"]) -> Tensor:
-    """The answers for other right-hand sides; zero where there were none."""
+    """Solutions for other right-hand sides; zero where the solve failed."""
     if _on_cpu(sxy):
         return _compiled_solve(solved.factor, sxy, ridge)[0]
     return torch.where(solved.failed.unsqueeze(-1), 0.0, _substitute(solved.factor, sxy))
@@ -63,9 +63,9 @@ def absorb(
     steps: Int[Tensor, " batch"],
     together: bool = False,
 ) -> Statistics:
-    """Statistics after the first `steps` rows (h, y) of each series, whose residuals are those of `theta`.
+    """Statistics after the first `steps` rows (h, y) of each series. Residuals are those of `theta`.
 
-    The features are h and a constant. The statistics age with every row, or only once if the rows belong `together`, to
+    The features are h and a constant. The statistics age with every row, or once if `together`: all rows then belong to
     one time step.
     """
     inputs = (*state, alphas, theta, h, y, w)
@@ -113,6 +113,15 @@ def aged_weights(alphas: Tensor, w: Tensor, steps: Tensor, together: bool = Fals
     age = torch.zeros_like(left) if together else left.clamp(min=0)
     factor = alphas[:, None] ** age.unsqueeze(-2)
     return torch.where((left >= 0).unsqueeze(-2), factor * w.unsqueeze(-2), 0.0)
+
+
+def warm_up() -> None:
+    """Load and compile everything that the first update and solve in double precision need."""
+    one = torch.ones(1, 1, 2, dtype=torch.float64)
+    statistics = (torch.zeros(1, 1, 2, 2, dtype=torch.float64), one, one[..., 0], one[..., 0])
+    steps = torch.ones(1, dtype=torch.int64)
+    sxx, sxy, *_ = absorb(statistics, one[0, 0, :1], one, one[..., :1], one[..., 0], one[..., 0], steps)
+    solve(sxx, sxy, one[0, 0, :1])
 
 
 def _on_cpu(value: Tensor) -> bool:

@@ -1,8 +1,8 @@
-"""Networks in ONNX Runtime: functions of a model as graphs, exported by torch and run without it.
+"""Networks in ONNX Runtime: functions of a model, exported by torch as graphs and run without it.
 
-An exported function depends on weights and arguments alone. Its inputs are the tensors of its arguments, named by their
-paths ("context.rows.y"), with the series as leading dimension; inputs that it does not use are left out. Series are
-computed in parts of a fixed size on one thread each, so that an answer does not depend on the series beside it.
+An exported function depends only on weights and arguments. Its inputs are the tensors of its arguments, named by their
+paths ("context.rows.y"), with the series as leading dimension; unused inputs are left out. Series are computed in parts
+of a fixed size, each on one thread, so that a result does not depend on the other series.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from aru.nn.threads import in_parallel
 from aru.nn.tree import leaves, rebuild
 
 OPSET = 17
-PART = 512  # series in one run: what a run works on stays in the processor's cache
-# ONNX Runtime computes softplus and logarithms of this many numbers at once; those of a remainder by another formula
-# that differs in the last bit. With a multiple of it no answer depends on how many series there are.
+PART = 512  # series in one run: its data then fit into the processor's cache
+# ONNX Runtime computes softplus and logarithms of this many numbers at once. For a remainder it uses another formula,
+# which differs in the last bit. With multiples of LANES no result depends on the number of series.
 LANES = 4
 
 
 class Sessions:
-    """Exported functions of one model by name. Sessions are made anew in every process and for every copy."""
+    """Exported functions of one model by name. Every process and every copy creates its own sessions."""
 
     def __init__(self, graphs: Mapping[str, bytes]) -> None:
         self.graphs = dict(graphs)
@@ -40,8 +40,8 @@ class Sessions:
         self._open: dict[str, _Session] = {}
 
     def run(self, name: str, arguments: Mapping[str, Any]) -> list[Tensor]:
-        """The outputs of a function of these arguments, trees of tensors by name."""
-        if self._process != os.getpid():  # a forked process has no use for its parent's
+        """The outputs of a function. `arguments` are trees of tensors by name."""
+        if self._process != os.getpid():  # a forked process cannot use its parent's sessions
             self._process, self._open = os.getpid(), {}
         if name not in self._open:
             self._open[name] = _Session(self.graphs[name])
@@ -61,7 +61,7 @@ class _Session:
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 3
         self._session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
-        self._inputs: list[tuple[str, str, Any]] = []  # name, the argument that it is of, and how to find it there
+        self._inputs: list[tuple[str, str, Any]] = []  # name, its argument, and its getter
         for value in self._session.get_inputs():
             argument, _, path = value.name.partition(".")
             self._inputs.append((value.name, argument, attrgetter(path) if path else lambda tensor: tensor))
@@ -70,9 +70,9 @@ class _Session:
         feed = {name: find(arguments[argument]).numpy() for name, argument, find in self._inputs}
         n = len(feed[self._inputs[0][0]])
         whole = n + -n % LANES
-        if n == 0:  # any series stands in
+        if n == 0:  # a graph needs some series: run zeros
             feed, whole = {name: np.zeros((LANES, *v.shape[1:]), v.dtype) for name, v in feed.items()}, LANES
-        elif whole > n:  # the last series stands in for those that are missing
+        elif whole > n:  # pad with copies of the last series
             index = np.minimum(np.arange(whole), n - 1)
             feed = {name: v.take(index, 0) for name, v in feed.items()}
         if whole <= PART:
@@ -83,16 +83,16 @@ class _Session:
 
 
 class _Function(nn.Module):
-    """A function of a model with its arguments spread out, as the exporter wants it."""
+    """A function of a model with flat arguments, as the exporter needs it."""
 
     def __init__(self, model: nn.Module, function: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
         super().__init__()
-        self.model = model  # so that its weights are found
+        self.model = model  # registers its weights
         self._function, self._like = function, arguments
         self.inputs = dict(pair for name, tree in arguments.items() for pair in leaves(tree, name))
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        """What the function returns, a flat tuple of tensors."""
+        """The function's result as a flat tuple of tensors."""
         flat = dict(zip(self.inputs, tensors, strict=True))
         return tuple(self._function(*(rebuild(tree, flat, name) for name, tree in self._like.items())))
 
@@ -100,16 +100,16 @@ class _Function(nn.Module):
 def export(model: nn.Module, function: Callable[..., Any], arguments: Sequence[Any]) -> bytes:
     """The graph of a function of trees of tensors, for any number of series."""
     wrapped = _Function(model, function, dict(zip(parameters(function), arguments, strict=True)))
-    wrapped.eval()  # the exporter puts it, and the model in it, back into the mode that it finds
+    wrapped.eval()  # the exporter restores the mode that it finds
     values = tuple(wrapped.inputs.values())
     sink = io.BytesIO()
     with torch.no_grad(), warnings.catch_warnings(), _unchecked():
-        warnings.simplefilter("ignore")  # remarks of the tracer on shapes, which tests compare with torch
+        warnings.simplefilter("ignore")  # the tracer warns about shapes; tests compare the graphs with torch
         outputs = [f"output.{i}" for i in range(len(wrapped(*values)))]
         torch.onnx.export(
             wrapped,
             values,
-            cast(Any, sink),  # a file in memory is taken, too
+            cast(Any, sink),  # the exporter also accepts a file in memory
             input_names=list(wrapped.inputs),
             output_names=outputs,
             dynamic_axes={name: {0: "series"} for name in (*wrapped.inputs, *outputs)},
@@ -121,7 +121,7 @@ def export(model: nn.Module, function: Callable[..., Any], arguments: Sequence[A
 
 @contextlib.contextmanager
 def _unchecked() -> Iterator[None]:
-    """Shapes are tensors while a function is traced, which no check of annotations expects."""
+    """Disable checks of annotations: while a function is traced, shapes are tensors."""
     before = jaxtyping.config.jaxtyping_disable
     jaxtyping.config.update("jaxtyping_disable", True)
     try:

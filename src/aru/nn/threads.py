@@ -1,6 +1,6 @@
-"""Work on many series is shared out among as many threads as torch has.
+"""Divides work on many series among as many threads as torch has.
 
-Torch itself works on one thread meanwhile: its own threads stay awake for a while after every operation, and take the
+Meanwhile torch itself uses one thread: its own threads keep spinning after every operation and would take the
 processors from ours.
 """
 
@@ -18,33 +18,48 @@ from typing import TypeVar
 import torch
 
 T = TypeVar("T")
-_caller = threading.local()
+_here = threading.local()  # count: torch's threads before it was told to use one; only inside of `torch_on_one_thread`
+_main = 0  # torch's threads in the main thread, as last seen
 
 
 def thread_count() -> int:
-    """How many threads there are to share work among."""
-    count: int = getattr(_caller, "count", 0) or torch.get_num_threads()
-    return count
+    """Number of threads to divide work among."""
+    inside: int = getattr(_here, "count", 0)
+    return inside or _torch_threads()
+
+
+def _torch_threads() -> int:
+    """Number of threads that the user gave torch.
+
+    Torch has a number per calling thread. A new thread starts with the number that any thread set last, which may be
+    our 1, so the number of the main thread is considered, too.
+    """
+    global _main
+    own = torch.get_num_threads()
+    if threading.current_thread() is not threading.main_thread():
+        return max(own, _main)
+    _main = own
+    return own
 
 
 @contextlib.contextmanager
 def torch_on_one_thread() -> Iterator[None]:
-    """Leave the processors to `in_parallel`."""
-    count = torch.get_num_threads()
-    if count == 1:
+    """Limit torch to one thread, so that `in_parallel` can use the others."""
+    count = _torch_threads()
+    if count == 1 or getattr(_here, "count", False):
         yield
         return
-    _caller.count = count
+    _here.count = count
     torch.set_num_threads(1)
     try:
         yield
     finally:
         torch.set_num_threads(count)
-        _caller.count = 0
+        _here.count = 0
 
 
 def in_parallel(work: Callable[[int, int], T], n: int, part: int) -> list[T]:
-    """What `work` gives for each part of range(n), from `lo` up to `hi`, in order."""
+    """Run `work(lo, hi)` for consecutive parts of range(n) on several threads; return the results in order."""
     bounds = [(lo, min(lo + part, n)) for lo in range(0, n, part)]
     count = min(thread_count(), len(bounds))
     if count <= 1:
@@ -69,5 +84,5 @@ def in_parallel(work: Callable[[int, int], T], n: int, part: int) -> list[T]:
 
 @functools.cache
 def _pool(process: int, threads: int) -> concurrent.futures.ThreadPoolExecutor:
-    """Threads of this process: a forked one has none of its parent's."""
+    """The thread pool of this process: a forked process cannot use its parent's."""
     return concurrent.futures.ThreadPoolExecutor(threads, thread_name_prefix="aru")

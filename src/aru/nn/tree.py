@@ -24,7 +24,7 @@ def tree_map(function: Callable[..., Tensor], first: Tree, *rest: Tree) -> Tree:
 
 
 def take(tree: Tree, index: Tensor) -> Tree:
-    """The parts of some series."""
+    """The tree of the series at `index`."""
     return tree_map(lambda v: v[index], tree)
 
 
@@ -56,7 +56,7 @@ def leaves(tree: Any, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
 
 
 def rebuild(like: Tree, flat: Mapping[str, Tensor], prefix: str = "") -> Tree:
-    """A tree of the structure of `like` with other tensors, by path, on the devices of those of `like`."""
+    """A tree with the structure and devices of `like` and the tensors of `flat`, by path."""
     if isinstance(like, Tensor):
         value = flat[prefix]
         return value if value.device == like.device else value.to(like.device)  # type: ignore[return-value]

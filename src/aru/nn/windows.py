@@ -1,8 +1,7 @@
 """Blocks of rows, the grid of origins on them, and the causal scale at each origin.
 
-A `Block` is a batch of series: `input_size` rows of context, then the rows to work on. Origin i of a block
-stands after i of those rows (origin 0 at the end of the context): it may look at everything before it and at
-nothing after it.
+A `Block` is a batch of series: `input_size` rows of context, then the rows to forecast or learn from. Origin i lies
+after i of those rows, origin 0 at the end of the context. An origin reads only rows before it.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ class Values(NamedTuple):
 
 
 class Context(NamedTuple):
-    """What is kept of each series for the networks: its latest rows, and a few sums over all of them."""
+    """What networks read of each series: its latest rows, and sums over its whole history."""
 
     rows: Rows  # (series, kept, ...), at least `input_size` of them
-    older: Values  # (series, .): values just before these rows, as far as lags reach
+    older: Values  # (series, .): earlier values, as far back as lags reach
     static: Static
     total: Float[Tensor, " series"]  # sum of |y|
     count: Float[Tensor, " series"]  # type: ignore[assignment]  # number of observations; hides tuple.count
@@ -45,7 +44,7 @@ class Block(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """Origins first, first + stride, ...: `count` of them. The rows after the first `skipped` ones are no targets."""
+    """`count` origins: first, first + stride, ... The windows of the first `skipped` origins are not scored."""
 
     first: int
     stride: int
@@ -57,23 +56,23 @@ NOW = Grid(0, 1, 1)  # the one origin of a forecast: the end of the context
 
 
 class Scaling(NamedTuple):
-    """How s(o) is computed: see `scales`."""
+    """How the scale s(o) of an origin is computed: see `scales`."""
 
-    prior: float | None  # values of the context that the overall mean counts as; None: it is all that counts
+    prior: float | None  # weight of the overall mean, in values of the context; None: only the overall mean counts
     input_size: int
     unit: float
     typical: float
-    enough: int  # observations
+    enough: int  # observations that are needed to learn from an origin
 
 
 def scales(
     block: Block, grid: Grid, scaling: Scaling
 ) -> tuple[Float[Tensor, "batch window"], Bool[Tensor, "batch window"]]:
-    """The scale s(o) > 0 at each origin, from observations up to it alone, and whether they were enough.
+    """The scale s(o) > 0 at each origin, and whether at least `enough` values were observed up to it.
 
-    Without a prior: unit + mean|y| over all of them (the paper's 1 + mean|y|). Else mean|y| over the context, shrunk
-    towards the overall mean as if that had been observed `prior` times more.
-    Before the first observation it is the typical scale of the training data.
+    Without a prior it is unit + mean|y| over all values so far (the paper's 1 + mean|y|). With a prior it is mean|y|
+    over the context, shrunk towards the overall mean, which counts as `prior` further values. Before the first
+    observation it is the typical scale of the training data. It never uses values after the origin.
     """
     E = scaling.input_size
     y, observed = block.rows.y, block.rows.observed
@@ -87,11 +86,11 @@ def scales(
 
 
 def scale_now(block: Block, scaling: Scaling) -> tuple[Float[Tensor, " batch"], Bool[Tensor, " batch"]]:
-    """The same at the end of the context, which is all that the block holds."""
+    """The same for a block without rows after the context, whose only origin is the end of the context."""
     size = torch.where(block.rows.observed, block.rows.y.abs(), 0.0)
     if scaling.input_size % 8:
-        # ONNX Runtime adds the numbers of a row in an order that depends on where the row begins in memory. Rows of
-        # whole cache lines all begin alike, so that no sum depends on the series beside it.
+        # In ONNX Runtime the order of summation depends on the alignment of a row. Rows padded to whole cache lines are
+        # all aligned alike, so that no sum depends on the other series.
         size = torch.nn.functional.pad(size, (0, -scaling.input_size % 8))
     return _scale(size, block.rows.observed, block.total, block.count, scaling)
 
@@ -101,7 +100,7 @@ def _scale(size: Tensor, observed: Tensor, total: Tensor, count: Tensor, scaling
     overall = total / count.clamp(min=1)
     if scaling.prior is not None:
         near, n = size.sum(-1), observed.double().sum(-1)
-        # The unit enters so lightly that it only matters where everything seen so far was zero.
+        # The unit has a tiny weight: it only matters if all values so far were zero.
         scale = (near + scaling.prior * overall) / (n + scaling.prior) + 1e-3 * scaling.unit
     else:
         scale = scaling.unit + overall
@@ -126,7 +125,7 @@ def leads(x: Tensor, grid: Grid, input_size: int, n: int) -> Tensor:
 
 
 def _between(x: Tensor, start: int, end: int) -> Tensor:
-    """Some rows; all of them as they are, which saves an exported network an operation."""
+    """Rows start to end; x itself if these are all, which saves an exported network an operation."""
     return x if start == 0 and end == int(x.shape[1]) else x[:, start:end]
 
 
@@ -135,7 +134,7 @@ def _unfold(x: Tensor, size: int, grid: Grid) -> Tensor:
 
 
 def all_values(context: Context, rows: Rows | None = None) -> Values:
-    """All (series, row) values that are kept of each series, and those of the rows that follow, if any."""
+    """All (series, row) values in the context of each series, followed by those of `rows`, if any."""
     parts = [Values(context.rows.y, context.rows.observed)]
     if context.older.y.shape[1]:
         parts.insert(0, context.older)
@@ -145,9 +144,9 @@ def all_values(context: Context, rows: Rows | None = None) -> Values:
 
 
 def sums_after(context: Context, rows: Rows) -> tuple[Float[Tensor, "series after"], Float[Tensor, "series after"]]:
-    """Sum of |y| and number of observations after none, one, ... of (series, row) rows.
+    """Sum of |y| and number of observations of each series after 0, 1, 2, ... of its `rows`.
 
-    Values are added one after the other, so that rows in one call or in several give the same bits on a CPU.
+    Values are added in order: on a CPU, one call or several calls give the same bits.
     """
     size = torch.where(rows.observed, rows.y.abs(), 0.0)
     total, count = (
@@ -158,7 +157,7 @@ def sums_after(context: Context, rows: Rows) -> tuple[Float[Tensor, "series afte
 
 
 def join_block(context: Context, rows: Rows | None, input_size: int, lags: tuple[int, ...]) -> Block:
-    """The block of series from what is kept of them and the (series, row) rows that follow, if any."""
+    """The block of the context of each series and the (series, row) rows that follow, if any."""
     kept, E = context.rows.y.shape[1], input_size
     both = Rows(*(_between(old, int(kept) - E, int(kept)) for old in context.rows))
     if rows is not None:
@@ -184,10 +183,10 @@ def gather_block(
     lags: tuple[int, ...],
     sums: Sums,
 ) -> Block:
-    """Cut blocks out of encoded rows: of series b its own rows from begin[b] - input_size up to begin[b] + n.
+    """Cut blocks out of encoded rows: from series b its rows begin[b] - input_size up to begin[b] + n.
 
-    Positions before its first or after its last row are padding. `static` belongs to these series already;
-    `sums` are those of the rows.
+    Positions before the first or after the last row of a series are padding. `static` holds the static covariates of
+    these series, `sums` the running sums of the rows.
     """
     position = begin[:, None] + torch.arange(-input_size, n, device=begin.device)
     inside = (position >= 0) & (position < lengths[:, None])
@@ -212,14 +211,14 @@ def gather_block(
 
 
 class Sums(NamedTuple):
-    """Sum of |y| and number of observations of a series up to each of its rows: with the row, and without it."""
+    """Sum of |y| and number of observations of a series up to each of its rows: including the row, and before it."""
 
     through: Float[Tensor, "row 2"]
     before: Float[Tensor, "row 2"]
 
 
 def running_sums(rows: Rows, starts: Tensor) -> Sums:
-    """Running sums that begin anew with each series: enormous values of one must not swallow those of the next."""
+    """Running sums per series. Each starts at zero, so that huge values of one series do not swamp the next one."""
     n = len(rows.y)
     first = torch.zeros(n, dtype=torch.bool)
     first[starts[starts < n].cpu()] = True

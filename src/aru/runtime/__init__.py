@@ -1,7 +1,9 @@
-"""What happens to series: rows in, states on, forecasts out. `Runtime` is the way in."""
+"""Updates the states of series with new rows and forecasts from them, through one of two kinds of `Runtime`."""
 
 from __future__ import annotations
 
+from aru.runtime.adapting import CorrectionRuntime
+from aru.runtime.forecasting import ForecastRuntime
 from aru.runtime.runtime import Runtime
 
-__all__ = ["Runtime"]
+__all__ = ["CorrectionRuntime", "ForecastRuntime", "Runtime"]

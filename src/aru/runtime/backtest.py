@@ -1,6 +1,6 @@
 """Rolling evaluation without retraining.
 
-At every cutoff the states have consumed exactly the rows up to it: the same update and forecast that run in production.
+At every cutoff the states have consumed exactly the rows up to it, by the same update and forecast as in production.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from aru.runtime.engine import Forecast, NetworkEngine
 
 
 class Fold(NamedTuple):
-    """Forecasts from one cutoff of each series that has it."""
+    """Forecasts from one cutoff, of the series that have this cutoff."""
 
     series: Ints  # index into the panel's series
     cutoff: Ints  # row of the cutoff
@@ -29,7 +29,7 @@ class Fold(NamedTuple):
 
 
 def cutoff_rows(panel: Panel, h: int, n_windows: int, step_size: int) -> Ints:
-    """(window, series) row of each cutoff, counted back from each series' own end; -1 where no value comes before."""
+    """(window, series) row of each cutoff, counted back from the end of its series; -1 if it is before any value."""
     back = h + step_size * np.arange(n_windows - 1, -1, -1)
     position = panel.lengths - 1 - back[:, None]
     observed = np.concatenate([[0], np.cumsum(panel.observed)])
@@ -55,12 +55,12 @@ def rolling(
 ) -> Iterator[Fold]:
     """Replay a panel from empty states and forecast at every cutoff.
 
-    With `adapt` false the statistics stay as they were at a series' first cutoff, while contexts move on.
+    With `adapt=False` the statistics of a series are frozen at its first cutoff, while its context moves on.
     """
     rows = engine.schema.encode(panel)
     skipped = torch.from_numpy(panel.skipped)
     state = engine.empty(static)
-    done = panel.starts.copy()  # first row that a series has not consumed
+    done = panel.starts.copy()  # first row of each series that is not consumed yet
     for cutoff in cutoffs:
         until = np.where(cutoff >= 0, cutoff + 1, done)
         learns = np.full(len(done), adapt) | (done == panel.starts)

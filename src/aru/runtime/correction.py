@@ -1,19 +1,19 @@
-"""Corrections of another model's forecasts, learned per series and block of leads as the truth matures.
+"""Corrections of another model's forecasts, learned per series and block of leads as actual values arrive.
 
-At origin o a frozen model issues f_k for the leads k = 1 .. h. What it will have missed is regressed on what is known:
+At origin o a frozen model issues f_k for the leads k = 1 .. h. Its errors are regressed on what is known at the origin:
 
     x_k = [last - f_k, level - f_k, seasonal_k - f_k, mean - f_k, step, turn, fast error, slow error]
     adapted_k = f_k + theta . [x_k, 1]
 
-last is the latest value, level the mean of the latest season, seasonal_k the latest value whole seasons before the
-target, mean that of all values; step and turn are how far last lies above the value before it and a season before it;
-the errors are running means of matured residuals of the same block of leads. All are differences: a constant added to
-series and forecasts changes nothing. Blocks (1, 2-3, 4-7, 8-15, ...) share theta, the ARU cell's ridge solution with
-aged statistics. The ridge counts observations: features are divided by their root mean square, so that units do not
-matter, and cut off at five times that; of forecasts that overlap each is a part of one.
+last is the latest value, level the mean of the latest season, seasonal_k the latest value a whole number of seasons
+before the target, mean the mean of all values. step is last minus the value before it, turn is last minus the value a
+season before. The errors are running means of past residuals of the same block of leads. All are differences: a
+constant added to series and forecasts changes nothing. Leads of a block (1, 2-3, 4-7, 8-15, ...) share theta, the ARU
+cell's ridge solution with aged statistics. Features are divided by their root mean square, so that the ridge is in
+units of observations, and cut off at five times that. Overlapping forecasts of a time share the weight of one.
 
-A value that arrives teaches lead k with the forecast issued k steps before, never earlier: forecasts wait in the state.
-Everything works on many series and models at once; a state goes in, a state comes out.
+When a value arrives, lead k learns from the forecast issued k steps before. Until then forecasts wait in the state. All
+functions work on many series and models at once: they take a state and return a new one.
 """
 
 from __future__ import annotations
@@ -40,29 +40,29 @@ from aru.runtime.truth import Judge, Learned
 from aru.settings import AdapterSettings
 
 FEATURES = 8
-SPEEDS = (0.5, 0.05)  # of the running means of residuals
-LIMIT = 5.0  # root mean squares at which a feature is cut off
-SAME = 1e-12  # forecasts that differ by less of their size are one: corrections are float64
+SPEEDS = (0.5, 0.05)  # weight of the newest residual in the fast and the slow running mean
+FEATURE_LIMIT = 5.0  # root mean squares at which a feature is cut off
+SAME_IN_FLOAT64 = 1e-12  # relative difference below which forecasts count as equal; corrections are float64
 
 
 class Pending(NamedTuple):
-    """Forecasts that wait for their truth; origins are the latest h, the latest first. NaN where nothing was issued."""
+    """Forecasts that wait for their actual values, of the latest h origins, latest first. NaN where there is none."""
 
-    frozen: Tensor  # (series, model, origin, lead) float64
-    adapted: Tensor | tuple[()]  # the same with the correction, for a gate
-    mixed: Tensor | tuple[()]  # and as the gate let it through
-    given: Tensor | tuple[()]  # (series, model, level, end, origin, lead) intervals before calibration
-    issued: Tensor | tuple[()]  # and after it
+    frozen: Tensor  # (series, model, origin, lead) float64: as given
+    adapted: Tensor | tuple[()]  # with the full correction, for a gate
+    mixed: Tensor | tuple[()]  # as mixed by the gate
+    given: Tensor | tuple[()]  # (series, model, level, end, origin, lead): intervals before calibration
+    issued: Tensor | tuple[()]  # intervals after calibration
 
     def fill(self, function: Callable[..., Tensor], *others: Sequence[Tensor]) -> Pending:
-        """A function of each of them that there is, and of what others have in its place."""
+        """Apply a function to each field that is kept, and to the same fields of `others`."""
         parts = zip(self, *others, strict=True)
         kept: Any = (function(old, *new) if isinstance(old, Tensor) else () for old, *new in parts)
         return Pending(*kept)
 
 
 class Models(NamedTuple):
-    """What is kept of each model's forecasts."""
+    """The state of each model's forecasts and their correction."""
 
     pending: Pending
     errors: Tensor  # (series, model, origin, block, speed) float64: running means of residuals as of each origin
@@ -72,7 +72,7 @@ class Models(NamedTuple):
 
 
 class AdapterState(NamedTuple):
-    """Everything that is kept of some series."""
+    """The state of several series in an adapter."""
 
     last: Tensor  # (series,) int64: time of the latest row
     steps: Tensor  # (series,) int64: rows since the first; -1 before it
@@ -96,13 +96,13 @@ class CorrectionEngine(Engine):
         h = settings.h
         self.settings, self.models, self.h = settings, models, h
         self.device, self.said = torch.device("cpu"), set()
-        self.judge = Judge(h, levels, settings.gate, settings.calibration is not None, SAME)
+        self.judge = Judge(h, levels, settings.gate, settings.calibration is not None, SAME_IN_FLOAT64)
         self.cell = ARUCell(FEATURES, settings.alphas, settings.ridge)
         self.window = season if season and season > 3 else max(h, 8)
         lead = torch.arange(1, h + 1)
         self.block, self.blocks = self.judge.block, self.judge.blocks
         back = lead if season is None else season * -(-lead // season)
-        self.seasonal = lead - back  # of the value that repeats at the target, counted from the origin
+        self.seasonal = lead - back  # position of the seasonal value, relative to the origin
         self.rows = max(h + self.window, int(back.max())) + 1
         self.max_gap = self.rows + h
         width = int(torch.bincount(self.block).max())
@@ -128,11 +128,11 @@ class CorrectionEngine(Engine):
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """Hash of the settings: models and levels may be added later."""
+        """Hash of the settings. Models and levels are not part of it, since they may be added later."""
         return hashlib.sha256(json.dumps(self.settings.to_json(), sort_keys=True).encode()).hexdigest()[:32]
 
     def empty(self, static: Static) -> AdapterState:
-        """States of series that have seen nothing."""
+        """States of series without observations."""
         n, h, M, B, L = len(static.numbers), self.h, self.models, self.blocks, len(self.judge.levels)
         statistics = ARUState(*(v.unflatten(0, (n, M, B)) for v in self.cell.init_state(n * M * B)))
         point, ends = _nan(n, M, h, h), _nan(n, M, L, 2, h, h)
@@ -158,7 +158,7 @@ class CorrectionEngine(Engine):
         )
 
     def begin(self, state: AdapterState, cutoff: Tensor) -> AdapterState:
-        """A series without observations begins at the cutoff of its first forecasts."""
+        """Let series without observations begin at the cutoff of their first forecasts."""
         new = state.steps < 0
         rows = state.context.rows
         ds = torch.where(new[:, None], torch.cat([rows.ds[:, 1:], cutoff[:, None]], 1), rows.ds)
@@ -169,19 +169,19 @@ class CorrectionEngine(Engine):
         )
 
     def advance(self, state: AdapterState, data: Ragged, adapt: bool = True) -> AdapterState:
-        """Take in new rows of each series: what was forecast for them matures."""
+        """Take in new rows of each series and learn from the forecasts that were issued for them."""
         return self.replay(state, data)[0]
 
     @torch.no_grad()
     def replay(
         self, state: AdapterState, data: Ragged, given: Issued | None = None, origin: Ints | None = None
     ) -> tuple[AdapterState, Issued | None]:
-        """The states after all rows, and the forecasts `given` as they were adapted at theirs.
+        """The states after all rows, and the forecasts in `given`, each adapted at its origin.
 
-        `origin` is the number of the forecasts that were issued at each row, -1 where none were. Time is the only loop:
-        all series take a step together.
+        `origin` is the index into `given` of the forecasts issued at each row, -1 for none. The loop is over time: all
+        series advance by a step together.
         """
-        order = torch.argsort(data.lengths, descending=True, stable=True)  # series that end first come last
+        order = torch.argsort(data.lengths, descending=True, stable=True)  # shortest series last
         state = take(state, order)
         starts, lengths = data.starts[order], data.lengths[order]
         out = None if given is None else Issued(*(torch.full_like(v, torch.nan) for v in given))
@@ -208,7 +208,7 @@ class CorrectionEngine(Engine):
 
     @torch.no_grad()
     def issue(self, state: AdapterState, given: Issued) -> tuple[AdapterState, Issued]:
-        """Forecasts of every series from its latest row: remembered, and as they are after adaptation."""
+        """Adapt the forecasts of every series from its latest row, and keep them in the state as pending."""
         models, frozen, rows = state.models, given.point, state.context.rows
         now = torch.zeros(self.h, dtype=torch.int64)
         mean, errors = state.mean[:, :1].expand(-1, self.h), models.errors[:, :, 0, self.block]
@@ -225,7 +225,7 @@ class CorrectionEngine(Engine):
         return state._replace(models=models._replace(pending=pending)), Issued(frozen + mixed, moved)
 
     def _observe(self, state: AdapterState, row: Rows) -> AdapterState:
-        """One (series, 1) row of every series: what was forecast for it matures."""
+        """Take in one (series, 1) row per series and learn from the forecasts that were issued for it."""
         models, pending = state.models, state.models.pending
         context = move_on(state.context, row)
         y = torch.where(row.observed, row.y, torch.nan)  # (series, 1)
@@ -247,7 +247,7 @@ class CorrectionEngine(Engine):
         )
 
     def _age(self, state: AdapterState, steps: Tensor) -> AdapterState:
-        """Let steps pass that no pending forecast can see the end of: statistics age."""
+        """Age the statistics by skipped steps, after which no pending forecast has an actual value."""
         each = self.models * self.blocks
         flat = ARUState(*(v.flatten(0, 2) for v in state.models.statistics))
         aged = self.cell.age(flat, steps.repeat_interleave(each))
@@ -255,7 +255,7 @@ class CorrectionEngine(Engine):
         return state._replace(steps=state.steps + steps, models=state.models._replace(statistics=statistics))
 
     def _features(self, y: Tensor, back: Tensor, frozen: Tensor, mean: Tensor, errors: Tensor) -> Tensor:
-        """x of (series, model, lead) from values up to the origin, which lies `back` (at most 0) rows from the end."""
+        """Features x of (series, model, lead), from values up to the origin, which is row `back` <= 0 from the end."""
         at = self.rows - 1 + back
         known = ~y.isnan()
         total, number = torch.where(known, y, 0.0).cumsum(1), known.cumsum(1)
@@ -268,7 +268,7 @@ class CorrectionEngine(Engine):
         return torch.nan_to_num(x, nan=0.0)
 
     def _learn(self, models: Models, x: Tensor, residual: Tensor, weight: Tensor) -> Models:
-        """Rows (series, model, lead) that have matured enter the statistics of their blocks."""
+        """Add rows (series, model, lead) with their residuals to the statistics of their blocks."""
         e = residual[:, :, self.members]  # (series, model, block, width)
         mask = ~e.isnan() & self.valid
         number = mask.sum(-1)
@@ -288,7 +288,7 @@ class CorrectionEngine(Engine):
 
 
 def arrange(engine: CorrectionEngine, at: Ints, state: AdapterState, n: int) -> AdapterState:
-    """The states of `n` series: those of `state` at the places `at`, none where that is -1; the others are empty."""
+    """States of `n` series: state i goes to position at[i] (-1: dropped); other positions are empty."""
     some = torch.from_numpy((at >= 0).nonzero()[0])
     return put(engine.empty(_no_static(n)), torch.from_numpy(at[at >= 0]), take(state, some))
 
@@ -298,7 +298,7 @@ def _no_static(n: int) -> Static:
 
 
 def grow(old: AdapterState, room: AdapterState) -> AdapterState:
-    """States with room for models or levels that came after those they have; `room` is as large, and empty."""
+    """Copy states into `room`, larger empty states with place for new models or levels."""
 
     def fill(value: Tensor, new: Tensor) -> Tensor:
         filled = new.clone()
@@ -313,23 +313,23 @@ def _as(which: Tensor, value: Tensor) -> Tensor:
 
 
 def _root_mean_square(state: ARUState) -> Tensor:
-    """Of every feature, for each J: zero where nothing was seen."""
+    """Root mean square of every feature, for each J; zero for an empty state."""
     number = state.sn.clamp(min=torch.finfo(torch.float64).tiny).unsqueeze(-1)
     return (state.sxx.diagonal(dim1=-2, dim2=-1) / number).sqrt()
 
 
 def _within(x: Tensor, size: Tensor) -> Tensor:
-    """Features no larger than what the statistics know: no correction from far outside."""
-    return torch.maximum(torch.minimum(x, LIMIT * size), -LIMIT * size)
+    """Cut features off at LIMIT times their root mean square: the regression does not extrapolate far."""
+    return torch.maximum(torch.minimum(x, FEATURE_LIMIT * size), -FEATURE_LIMIT * size)
 
 
 def _solve(cell: ARUCell, state: ARUState) -> Tensor:
-    """theta with the ridge in units of observations: every feature is divided by its root mean square."""
+    """theta with features divided by their root mean square, so that the ridge is in units of observations."""
     size = _root_mean_square(state)
     scale = torch.where(size > 0, 1 / size, 1.0)
     sxx = state.sxx * scale.unsqueeze(-1) * scale.unsqueeze(-2)
     theta, _ = cell.solve(state._replace(sxx=sxx, sxy=state.sxy * scale))
-    return theta * scale  # zero where the solve failed: the frozen forecast stands
+    return theta * scale  # zero where the solve failed, which leaves the frozen forecast
 
 
 def _nan(*shape: int) -> Tensor:
@@ -337,16 +337,16 @@ def _nan(*shape: int) -> Tensor:
 
 
 def _matured(pending: Tensor) -> Tensor:
-    """(*, origin, lead) -> (*, lead): lead k was issued k steps ago."""
+    """(*, origin, lead) -> (*, lead): for each lead k the forecast issued k steps ago."""
     return pending.diagonal(dim1=-2, dim2=-1)
 
 
 def _shift(old: Tensor) -> Tensor:
-    """The latest h origins, second to last dimension, with an empty one in front."""
+    """Drop the oldest of h origins (second to last dimension) and put an empty one in front."""
     empty = torch.full_like(old[..., :1, :], torch.nan)
     return torch.cat([empty, old[..., :-1, :]], -2)
 
 
 def _replace_first(old: Tensor, new: Tensor) -> Tensor:
-    """The latest origin replaced."""
+    """Replace the latest origin."""
     return torch.cat([new.unsqueeze(-2), old[..., 1:, :]], -2)

@@ -1,7 +1,7 @@
-"""What happens to states when rows come and when a forecast is asked for: the one implementation behind every surface.
+"""Updates states with new rows and forecasts from them; everything else uses this implementation.
 
-An engine holds no series: states come in and go out. Work is batched over series; series with similar numbers of new
-rows go together.
+An engine holds no series: it takes states and returns new ones. Work is batched over series with similar numbers of new
+rows.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from aru.runtime.state import SeriesState, empty_context, move_on
 from aru.runtime.truth import Experts, Following
 from aru.settings import Settings
 
-FEW = 64  # series: torch leaves so few to one thread by itself
+ONE_THREAD_SERIES = 64  # up to this many series torch uses one thread anyway
 SERIES_AT_ONCE = 2**14  # in one network pass, which bounds memory
-ROWS_AT_ONCE = 2**22  # of contexts and horizons on a GPU, which more series keep busy
-WINDOWS_AT_ONCE = 2**14  # of all series together, when history is replayed
+ROWS_AT_ONCE = 2**22  # rows of contexts and horizons in one network pass on a GPU, which needs larger batches
+REPLAYED_WINDOWS = 2**14  # windows of all series together, when history is replayed
 
 
 class Forecast(NamedTuple):
@@ -43,43 +43,43 @@ class Forecast(NamedTuple):
 
     mean: Tensor
     quantiles: Tensor  # (quantile, series, h)
-    failed: Tensor  # (series,) bool: the local solve failed and the global forecast stands in, or is not finite
+    failed: Tensor  # (series,) bool: the local solve failed, so that this is the global forecast
 
     def cpu(self) -> Forecast:
-        """The same in the host's memory."""
+        """The same in CPU memory."""
         return Forecast(*(v.cpu() for v in self))
 
 
 class Engine(abc.ABC):
-    """Takes rows into the states of series."""
+    """Updates the states of series with rows."""
 
     schema: Schema
     device: torch.device
     h: int
-    max_gap: int  # a longer gap cannot be told from this one
+    max_gap: int  # longer gaps have the same effect as this one, but for aging
     columns: tuple[str, ...] = ()  # covariates of observations
     static_columns: tuple[str, ...] = ()  # covariates of series
-    rules: tuple[Rule, ...] = ()  # what values of y there must be
-    said: set[str]  # warnings that are given once
+    rules: tuple[Rule, ...] = ()  # restrictions of y
+    said: set[str]  # warnings that were given, so that each is given once
 
     @property
     @abc.abstractmethod
     def fingerprint(self) -> str:
-        """States belong to the engine that computed them, and to any other with the same fingerprint."""
+        """Identifies compatible states: an engine can use those of any engine with the same fingerprint."""
 
     @abc.abstractmethod
     def empty(self, static: Static) -> Any:
-        """States of series that have seen nothing."""
+        """States of series without observations."""
 
     def threads(self, n: int) -> contextlib.AbstractContextManager[None]:
-        """What updates and forecasts of `n` series run in."""
-        return torch_on_one_thread() if n > FEW else contextlib.nullcontext()
+        """Context manager that sets torch's threads for updates and forecasts of `n` series."""
+        return torch_on_one_thread() if n > ONE_THREAD_SERIES else contextlib.nullcontext()
 
     @abc.abstractmethod
     def advance(self, state: Any, data: Ragged, adapt: bool = True) -> Any:
         """Take in new rows of each series. A series without rows stays as it is.
 
-        With `adapt` false only contexts move on; what was learned about a series is left alone.
+        With `adapt=False` only contexts move on; what was learned about a series does not change.
         """
 
 
@@ -94,7 +94,7 @@ class NetworkEngine(Engine):
         device: torch.device,
         networks: Sequence[Mapping[str, bytes]] | None = None,
     ) -> None:
-        """`networks` are the models' exported functions, where there are any already."""
+        """`networks` are the models' exported functions, if they were exported before."""
         self.settings = settings
         self.schema = schema
         self.device = device
@@ -109,30 +109,28 @@ class NetworkEngine(Engine):
         self.static_columns = tuple(settings.stat_exog_list)
         self.rules = tuple(rules_of(settings, schema.distribution))
         self.said = set()
-        graphs = networks if networks is not None else [self._exported(model) for model in self.models]
-        for model, functions in zip(self.models, graphs, strict=True):
-            model.sessions = Sessions(functions) if functions and device.type == "cpu" else None
+        if networks is not None:
+            self.networks = networks
+        if device.type == "cpu":
+            for model, functions in zip(self.models, self.networks, strict=True):
+                model.sessions = Sessions(functions) if functions else None
 
-    @property
-    def networks(self) -> list[dict[str, bytes]]:
-        """The exported functions of each model, by name."""
-        found = [model.sessions for model in self.models]
-        return [
-            self._exported(model) if sessions is None else sessions.graphs
-            for model, sessions in zip(self.models, found, strict=True)
-        ]
+    @functools.cached_property
+    def networks(self) -> Sequence[Mapping[str, bytes]]:
+        """The exported functions of each model, by name. On a GPU only a save needs them."""
+        return [self._exported(model) for model in self.models]
 
     def _exported(self, model: Model) -> dict[str, bytes]:
         if not model.exported:
             return {}
-        model.sessions = None  # functions are traced as torch computes them
+        model.sessions = None  # so that torch traces the functions
         return {
             name: export(model, getattr(model, name), arguments)
             for name, arguments in model.samples(*self.sample(2)).items()
         }
 
     def sample(self, n: int) -> tuple[Any, Rows]:
-        """Contexts of `n` series and rows that follow, all empty: shapes and types are what counts."""
+        """Empty contexts and future rows of `n` series. Only shapes and types matter."""
         numbers, categories = self.schema.stat
         static = Static(torch.zeros(n, 2 * len(numbers)), torch.zeros(n, len(categories), dtype=torch.int32))
         context = empty_context(self.schema, static, self.kept, self.device)
@@ -140,9 +138,9 @@ class NetworkEngine(Engine):
         return context, future
 
     def warm_up(self) -> None:
-        """Load and compile all that the first observation and the first forecast would have to wait for."""
+        """Load and compile everything that the first update and forecast need."""
         context, future = self.sample(1)
-        n = self.settings.window_stride + 1  # across an origin
+        n = self.settings.window_stride + 1  # so that an origin is passed
         rows = Rows(*(v[0, :1].expand(n, *v.shape[2:]).contiguous() for v in future))
         each = torch.zeros(1, dtype=torch.int64)
         state = self.advance(self.empty(context.static), Ragged(rows, each, each + n, each.expand(n)))
@@ -159,7 +157,7 @@ class NetworkEngine(Engine):
         return digest.hexdigest()[:32]
 
     def empty(self, static: Static) -> SeriesState:
-        """States of series that have seen nothing."""
+        """States of series without observations."""
         context = empty_context(self.schema, static, self.kept, self.device)
         steps = torch.full((len(context.total),), -1, device=self.device)
         members = tuple(model.init_state(len(steps)) for model in self.models)
@@ -167,18 +165,18 @@ class NetworkEngine(Engine):
         return state if self.following is None else self.following.begin(state)
 
     def threads(self, n: int) -> contextlib.AbstractContextManager[None]:
-        """Networks that run in torch have its threads."""
+        """Networks that run in torch keep its threads."""
         in_torch = self.device.type != "cpu" or any(model.sessions is None for model in self.models)
         return contextlib.nullcontext() if in_torch else super().threads(n)
 
     def unadapted(self, state: SeriesState) -> SeriesState:
-        """The same series with nothing learned about them: their forecast is the global one."""
+        """The same series with empty local states, whose forecast is the global one."""
         return state._replace(members=tuple(model.init_state(len(state.last)) for model in self.models))
 
     def effective_sizes(self, state: SeriesState) -> tuple[Tensor, Tensor] | None:
-        """Observations that the local statistics of each series still weigh, and the aging factors: (series, J), (J,).
+        """Effective number of observations in each series' local statistics (series, J), and the aging factors (J,).
 
-        The mean over an ensemble; None where no model has such statistics.
+        Averaged over an ensemble; None if no model has local statistics.
         """
         pairs = [
             (member.local.stats.sn, model.cell.alphas.detach())
@@ -239,17 +237,17 @@ class NetworkEngine(Engine):
                 made, failed = self._make(state, future, [*quantiles, *following.quantiles])
                 mean, values = following.issue(state.followed, made, quantiles)
         if self.schema.integer:
-            values = values.round()  # y = round(.): quantiles map exactly through it
+            values = values.round()  # rounding is monotone, so these are the quantiles of the rounded y
         return Forecast(mean, values, failed | ~mean.isfinite().all(1))
 
     def _experts(self, state: SeriesState, future: Rows, quantiles: Sequence[float]) -> Experts:
         return self._make(state, future, quantiles)[0]
 
     def _make(self, state: SeriesState, future: Rows, quantiles: Sequence[float]) -> tuple[Experts, Tensor]:
-        """What the models forecast, before any gate and calibration, and which local solves failed."""
+        """Forecasts of the models before gate and calibration, and which local solves failed."""
         context, members, n = state.context, state.members, len(state.last)
         experts = 2 if self.settings.gate else 1
-        if experts == 2:  # beside each series one of which nothing was learned
+        if experts == 2:  # the series once more, with empty local states
             context, future = concat([context, context]), concat([future, future])
             members = tuple(concat([model.init_state(n), m]) for model, m in zip(self.models, members, strict=True))
         mean, quantile, failed = self._average(members, context, future, quantiles)
@@ -259,7 +257,7 @@ class NetworkEngine(Engine):
     def _average(
         self, members: Sequence[Any], context: Context, future: Rows, quantiles: Sequence[float]
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Means, quantiles, and which local solves failed: those of an ensemble are the averages of its members'."""
+        """Means and quantiles, averaged over the ensemble, and which local solves failed."""
         outputs = [model.forecast(member, context, future) for model, member in zip(self.models, members, strict=True)]
         mean = _mean([out.forecast.mean() for out in outputs])
         values = _mean([torch.stack([out.forecast.quantile(q) for q in quantiles]) for out in outputs])
@@ -269,11 +267,11 @@ class NetworkEngine(Engine):
         if self.following is not None and adapt:
             return self._advance_followed(self.following, state, data, index)
         lengths = data.lengths[index]
-        chunk = self.settings.window_stride * max(1, min(64, WINDOWS_AT_ONCE // len(index)))
+        chunk = self.settings.window_stride * max(1, min(64, REPLAYED_WINDOWS // len(index)))
         for lo in range(0, int(lengths.max()), chunk):
             steps = (lengths - lo).clamp(0, chunk)
             rows = _gather(data.rows, data.starts[index] + lo, steps)
-            if bool((steps == 0).any()):  # the short ones of the group are done
+            if bool((steps == 0).any()):  # short series of the group are done
                 live = (steps > 0).nonzero().squeeze(-1)
                 new = self._step(take(state, live), take(rows, live), steps[live], adapt)
                 state = put(state, live, new)
@@ -282,7 +280,7 @@ class NetworkEngine(Engine):
         return state
 
     def _advance_followed(self, following: Following, state: SeriesState, data: Ragged, index: Tensor) -> SeriesState:
-        """Window by window, since the forecast of each one is compared with its truth before the next is made."""
+        """Advance window by window: each forecast is compared with its actual values before the next one is made."""
         lengths, done = data.lengths[index], torch.zeros_like(data.lengths[index])
         while bool((done < lengths).any()):
             steps = torch.minimum(lengths - done, following.left(state))
@@ -310,7 +308,7 @@ class NetworkEngine(Engine):
         return SeriesState(context.rows.ds[:, -1], state.steps + steps, context, members, state.followed)
 
     def _jump(self, state: SeriesState, steps: Tensor, adapt: bool) -> SeriesState:
-        """Let steps pass that no later forecast can see."""
+        """Advance by skipped steps, which no later forecast can see."""
         members = state.members
         if adapt:
             members = tuple(m.age(s, steps) for m, s in zip(self.models, members, strict=True))
@@ -361,7 +359,7 @@ def segments(data: Ragged) -> list[Ragged]:
         return [data]
     live = live[np.argsort(starts[live])]  # series come in any order
     owner = live[np.searchsorted(starts[live], cuts, side="right") - 1]
-    # A cut before the first row is a jump; one outside the rows belongs to rows that are not taken in now.
+    # Skips before the first row of a series are handled by `_jump`. Cuts outside belong to rows not taken in now.
     inside = (starts[owner] < cuts) & (cuts < ends[owner])
     owner, cuts = owner[inside], cuts[inside]
     order = np.argsort(owner, kind="stable")

@@ -1,4 +1,4 @@
-"""A model's networks for ONNX Runtime, and all that running them without torch takes.
+"""Export a model's networks for ONNX Runtime, with all that is needed to run them without torch.
 
 <member>-<function>.onnx   the functions of each model of the ensemble
 network.json               their inputs and outputs, settings and schema
@@ -15,24 +15,24 @@ import numpy as np
 import pandas as pd
 import torch
 
-from aru.errors import ConfigError, StorageError
+from aru.errors import ConfigError, StorageError, quoted, verbatim
 from aru.models.aru import ARU
 from aru.nn.sessions import parameters
 from aru.nn.tree import leaves
 from aru.runtime.engine import NetworkEngine
-from aru.runtime.runtime import Runtime
+from aru.runtime.forecasting import ForecastRuntime
 from aru.runtime.state import SeriesState
 
-NETWORK, SERIES = "network.json", "series.npz"
+NETWORK_FILE, SERIES_FILE = "network.json", "series.npz"
 
 
-def write_networks(runtime: Runtime[NetworkEngine], folder: Path, ids: pd.Index[Any], state: SeriesState) -> list[Path]:
+def write_networks(runtime: ForecastRuntime, folder: Path, ids: pd.Index[Any], state: SeriesState) -> list[Path]:
     """Write everything into a folder, and return the files."""
     engine = runtime.engine
     graphs = {f"{i}-{name}.onnx": g for i, functions in enumerate(engine.networks) for name, g in functions.items()}
     if not graphs:
         raise ConfigError(
-            f"`model={engine.settings.model!r}` runs in torch alone",
+            f"`model={quoted(engine.settings.model)}` runs in torch alone",
             "Choose another model; docs/methods.md says which.",
         )
     about = {
@@ -44,11 +44,13 @@ def write_networks(runtime: Runtime[NetworkEngine], folder: Path, ids: pd.Index[
         folder.mkdir(parents=True, exist_ok=True)
         for name, graph in graphs.items():
             (folder / name).write_bytes(graph)
-        (folder / NETWORK).write_text(json.dumps(about, indent=1))
-        np.savez(folder / SERIES, allow_pickle=False, **_inputs(runtime, ids, state))
+        (folder / NETWORK_FILE).write_text(json.dumps(about, indent=1))
+        np.savez(folder / SERIES_FILE, allow_pickle=False, **_inputs(runtime, ids, state))
     except OSError as error:
-        raise StorageError(f"{folder} cannot be written ({error})", "Choose another folder.") from error
-    return [folder / name for name in (*graphs, NETWORK, SERIES)]
+        raise StorageError(
+            f"{verbatim(folder)} cannot be written ({verbatim(error)})", "Choose another folder."
+        ) from error
+    return [folder / name for name in (*graphs, NETWORK_FILE, SERIES_FILE)]
 
 
 def _describe(engine: NetworkEngine, name: str) -> dict[str, Any]:
@@ -62,10 +64,10 @@ def _describe(engine: NetworkEngine, name: str) -> dict[str, Any]:
     }
 
 
-def _inputs(runtime: Runtime[NetworkEngine], ids: pd.Index[Any], state: SeriesState) -> dict[str, Any]:
-    """What `emit` takes for each series: its context, what is known of the steps ahead, and its local fit.
+def _inputs(runtime: ForecastRuntime, ids: pd.Index[Any], state: SeriesState) -> dict[str, Any]:
+    """The inputs of `emit` for each series: its context, the known part of future rows, and its local fit.
 
-    Where a forecast needs covariates of the future, these are left to whoever asks for it.
+    Known-future covariates are left out; whoever runs the network must add them.
     """
     found: dict[str, Any] = {"unique_id": np.array([str(name) for name in ids]), **_arrays("context", state.context)}
     if runtime.freq.freq is not None and not runtime.engine.settings.futr_exog_list and len(ids):

@@ -1,4 +1,4 @@
-"""The rows of the future: their timestamps, and the covariates that are known of them. Every forecast is built here."""
+"""Future rows of series: timestamps and known-future covariates. Every forecast uses them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from aru.data.columns import LARGEST, REPORTED, Column, Ints, map_rows, name_rows
+from aru.data.columns import LARGEST, Column, Ints, map_rows, name_rows
 from aru.data.frequency import Frequency, Times
 from aru.data.panel import Panel
 from aru.data.rows import Rows
 from aru.data.schema import Schema
-from aru.errors import FutureError, ValueRangeError, listing
+from aru.errors import REPORTED, FutureError, ValueRangeError, listing, name_series, quoted
 
 
 def future_rows(
@@ -40,7 +40,7 @@ def future_rows(
 
 
 def first_rows(schema: Schema, freq: Frequency, h: int, panel: Panel) -> tuple[Times, Rows]:
-    """The same of the first h steps of series that have no value yet."""
+    """The same for the first h steps of series without any value (cold start)."""
     at, ds = _next_rows(panel, panel.ids, np.full(len(panel.ids), np.iinfo(np.int64).min), h)
     apart = freq.steps(ds[:, :-1].ravel(), ds[:, 1:].ravel()).reshape(len(ds), h - 1) != 1
     if apart.any():
@@ -48,7 +48,7 @@ def first_rows(schema: Schema, freq: Frequency, h: int, panel: Panel) -> tuple[T
         some = slice(REPORTED)
         rows = name_rows(panel.ids[series[some]], ds[series[some], lead[some] + 1], panel.datetime, len(series))
         raise FutureError(
-            f"The first {h} rows of `futr_df` are not consecutive steps of `freq={freq.freq!r}` at {rows}",
+            f"The first {h} rows of `futr_df` are not consecutive steps of `freq={quoted(freq.freq)}` at {rows}",
             "Give every step.",
             rows=rows,
         )
@@ -56,7 +56,7 @@ def first_rows(schema: Schema, freq: Frequency, h: int, panel: Panel) -> tuple[T
 
 
 def _horizon(freq: Frequency, ids: pd.Index[Any], last: Times, h: int, datetime: bool) -> Times:
-    """Future times; refuse those that would begin again at the smallest integer."""
+    """Future times; refuse those that would overflow."""
     ds = freq.horizon(last, h)
     wraps = np.flatnonzero((ds[:, 0] <= last) | (ds[:, 1:] <= ds[:, :-1]).any(1))
     if len(wraps):
@@ -98,6 +98,7 @@ def _next_rows(panel: Panel, ids: pd.Index[Any], last: Times, h: int) -> tuple[I
         raise FutureError(
             f"`futr_df` has fewer than `h={h}` rows after the latest time of {len(named)} series: {listing(named)}",
             f"Give the next {h} rows of every series.",
+            rows=name_series(ids[short]),
         )
     ends = panel.starts + panel.lengths
     at = (ends[where] - have)[:, None] + np.arange(h)
@@ -105,7 +106,7 @@ def _next_rows(panel: Panel, ids: pd.Index[Any], last: Times, h: int) -> tuple[I
 
 
 def _encode(schema: Schema, ids: pd.Index[Any], ds: Times, columns: dict[str, Column]) -> Rows:
-    """Known covariates as given; nothing else is known."""
+    """Encode future rows with their known covariates."""
     n, h = ds.shape
     if n > 1 and not columns and (ds == ds[0]).all():  # the same for all series
         one = _encode(schema, ids[:1], ds[:1], columns)

@@ -1,13 +1,13 @@
-"""Online mixing of experts that is never much worse than the best of them, on batched state.
+"""Gate: online mixing of experts (forecasts) that is never much worse than the best of them, on batched state.
 
-Bernstein online aggregation (Wintenberger, 2017) with the gradient of the squared error. With the mixture p, the truth
-y and an expert f_i, r_i = 2 (p - y)(p - f_i) is what the mixture would have gained by moving towards the expert, and
+Bernstein online aggregation (Wintenberger, 2017) with the gradient of the squared error. With the mixture p, the actual
+value y and an expert f_i, the regret r_i = 2 (p - y)(p - f_i) is what moving towards the expert would have gained, and
 
     eta_i = min(1 / (2 max |r_i|), sqrt(ln E / sum r_i^2))      w_i ~ eta_i exp(eta_i sum (r_i - eta_i r_i^2))
 
-The total squared error of the mixture exceeds that of the best expert, or fixed mixture of experts, by at most a
-constant times sqrt(ln E sum r_i^2): a share of the error that falls with time, whatever the data are. Feedback that
-comes k steps late multiplies the sum by up to k + 1. Nothing need be known of the range of the data.
+For any data, the total squared error of the mixture exceeds that of the best expert, or the best fixed mixture, by at
+most a constant times sqrt(ln E sum r_i^2), a share that falls with time. Actual values that come k steps late multiply
+the sum by up to k + 1. The range of the data need not be known.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch import Tensor
 
 
 class GateState(NamedTuple):
-    """Sums over the feedback so far, for every expert: (*, expert) float64; zero at birth."""
+    """Sums over the regrets of every expert so far: (*, expert) float64; zero for an empty state."""
 
     gain: Tensor  # sum of r - eta r^2
     square: Tensor  # sum of r^2
@@ -28,12 +28,12 @@ class GateState(NamedTuple):
 
 
 def blocks(h: int) -> Tensor:
-    """(lead,) the block of each lead: 1, 2-3, 4-7, 8-15, ... share a gate."""
+    """(lead,) the block of each lead. Blocks are the leads 1, 2-3, 4-7, 8-15, ...; each has one gate."""
     return torch.arange(1, h + 1).double().log2().floor().long()
 
 
 def new_gate(*shape: int) -> GateState:
-    """Gates that have had no feedback: all experts weigh the same."""
+    """New gates, in which all experts have equal weight."""
     return GateState(*(torch.zeros(shape, dtype=torch.float64) for _ in GateState._fields))
 
 
@@ -45,14 +45,14 @@ def weights(state: GateState) -> Tensor:
 
 
 def regret(mixed: Tensor, experts: Tensor, y: Tensor) -> Tensor:
-    """r_i of every expert: (*) mixtures and truths, (*, expert) forecasts."""
+    """r_i of every expert, from (*) mixtures and actual values, and (*, expert) forecasts."""
     return 2 * (mixed - y).unsqueeze(-1) * (mixed.unsqueeze(-1) - experts)
 
 
 def update(state: GateState, r: Tensor) -> GateState:
-    """Take in regrets (*, expert), 0 where there was no feedback."""
+    """Add regrets (*, expert); they are 0 where there is no actual value."""
     largest = torch.maximum(state.largest, r.abs())
-    rate = _rates(state._replace(largest=largest))  # of r itself only its range counts
+    rate = _rates(state._replace(largest=largest))  # the new regret changes the rate only by its size
     return GateState(state.gain + r - rate * r.square(), state.square + r.square(), largest)
 
 

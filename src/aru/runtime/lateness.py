@@ -1,4 +1,4 @@
-"""Rows at or before the latest time of their series: what is known of them, and what can still be corrected."""
+"""Past rows, at or before the latest time of their series: which are duplicates, late, or can be corrected."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from aru.runtime.state import present_rows
 
 
 def judge_past(ids: pd.Index[Any], seen: Remembered, past: Panel) -> Any:
-    """Why each row of the past is one: a duplicate of what was consumed, a conflict with it, or late."""
+    """Why each past row is not new: a duplicate of a consumed row, in conflict with it, or too late."""
     reasons = np.full(len(past.ds), "arrived too late", dtype=object)
     if len(past.ds) == 0:
         return reasons
     series = ids.get_indexer(past.ids)[past.series]
     oldest = np.where(seen.valid, seen.ds, np.iinfo(np.int64).max).min(1)
-    near = np.flatnonzero(past.ds >= oldest[series])  # a client may resend years of history
+    near = np.flatnonzero(past.ds >= oldest[series])  # saves time if a client sends years of history again
     series, ds, y = series[near], past.ds[near], past.y[near]
     same = (seen.ds[series] == ds[:, None]) & seen.valid[series]
     found, where = same.any(1), same.argmax(1)
@@ -35,7 +35,7 @@ def judge_past(ids: pd.Index[Any], seen: Remembered, past: Panel) -> Any:
 
 
 class Remembered(NamedTuple):
-    """Past rows that a record still holds: (series, row)."""
+    """Consumed rows that a record still holds: (series, row)."""
 
     ds: Times
     y: Any
@@ -44,7 +44,7 @@ class Remembered(NamedTuple):
 
 
 def remembered(record: Record) -> Remembered:
-    """The context, and the rows that can be corrected."""
+    """The rows of the context and the correctable rows of a record."""
     now, rows = record.now, record.now.context.rows
     parts = [(rows.ds, rows.y, rows.observed, present_rows(now))]
     if isinstance(record.past, Past):
@@ -55,7 +55,7 @@ def remembered(record: Record) -> Remembered:
 
 
 def _recent(ids: pd.Index[Any], record: Record, past: Panel) -> tuple[Ints, Bools]:
-    """The series of each row of the past, and which of its series' rows that can be corrected is the same."""
+    """The series of each past row, and which of the series' correctable rows has the same time."""
     assert isinstance(record.past, Past)
     series = ids.get_indexer(past.ids)[past.series]
     ds = record.past.recent.ds.cpu().numpy()[series]
@@ -64,7 +64,7 @@ def _recent(ids: pd.Index[Any], record: Record, past: Panel) -> tuple[Ints, Bool
 
 
 def other_covariates(schema: Schema, ids: pd.Index[Any], record: Record, past: Panel) -> Bools:
-    """Which rows of the past differ in a covariate from what can be corrected."""
+    """Which past rows differ in a covariate from the correctable row of the same time."""
     assert isinstance(record.past, Past)
     if len(past.ds) == 0:
         return np.zeros(0, bool)
@@ -79,7 +79,7 @@ def other_covariates(schema: Schema, ids: pd.Index[Any], record: Record, past: P
 
 
 def in_reach(freq: Frequency, ids: pd.Index[Any], record: Record, past: Panel) -> Bools:
-    """Which rows of the past lie in the part of their series that can be corrected."""
+    """Which past rows lie within the correctable steps of their series."""
     assert isinstance(record.past, Past)
     if len(past.ds) == 0:
         return np.zeros(0, bool)
@@ -87,7 +87,7 @@ def in_reach(freq: Frequency, ids: pd.Index[Any], record: Record, past: Panel) -
     buffered = record.buffered.cpu().numpy()[series]
     ds = record.past.recent.ds.cpu().numpy()[series]
     first = same[:, 0] & (record.past.anchor.steps < 0).cpu().numpy()[series]
-    inside: Bools = same.any(1) & ~(first & np.isnan(past.y))  # a series begins with a value
-    if freq.freq is None:  # rows are consecutive whatever their times: another one fits in anywhere
+    inside: Bools = same.any(1) & ~(first & np.isnan(past.y))  # the first row of a series must have a value
+    if freq.freq is None:  # rows are consecutive whatever their times, so a row can be inserted anywhere
         inside |= (buffered > 0) & (past.ds > ds[:, 0]) & ~same.any(1)
     return inside

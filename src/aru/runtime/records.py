@@ -1,7 +1,7 @@
-"""What is kept of a series: its state, and with `correctable_steps` what it takes to correct the latest of them.
+"""The record of a series: its state, and with `correctable_steps` what is needed to correct the latest steps.
 
-A correctable record is (now, anchor, recent): the state, the state as of up to `correctable_steps` steps ago, and the
-rows between the two. A correction replays those rows on the anchor; the anchor absorbs the rows that become too old.
+A correctable record has the state now, the anchor (the state up to `correctable_steps` steps ago) and the recent rows
+between the two. A correction replays these rows from the anchor. Rows that become too old are taken into the anchor.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from aru.runtime.engine import Engine
 
 
 class Past(NamedTuple):
-    """The state before the latest rows, and these rows, left-aligned: (series, correctable_steps, ...)."""
+    """The anchor, and the rows since, left-aligned: (series, correctable_steps, ...)."""
 
     anchor: Any
     recent: Rows
 
 
 class Record(NamedTuple):
-    """All that is kept of some series."""
+    """The records of several series."""
 
-    now: Any  # a state, which begins with `last`, `steps` and `context`
+    now: Any  # a state, whose first fields are `last`, `steps` and `context`
     past: Past | tuple[()] = ()
 
     @property
@@ -38,7 +38,7 @@ class Record(NamedTuple):
 
     @property
     def buffered(self) -> Tensor:
-        """How many recent rows there are of each series."""
+        """Number of recent rows of each series."""
         assert isinstance(self.past, Past)
         buffered: Tensor = self.now.steps - self.past.anchor.steps
         return buffered
@@ -51,7 +51,7 @@ class Record(NamedTuple):
 
 
 def begin(state: Any, correctable_steps: int) -> Record:
-    """Records of series in these states, none of whose steps can be corrected yet."""
+    """New records of series in these states, without recent rows."""
     if correctable_steps == 0:
         return Record(state)
     n, rows = len(state.last), state.context.rows
@@ -68,7 +68,7 @@ class Flat(NamedTuple):
 
 
 def advance(engine: Engine, record: Record, new: Flat, corrected: Flat | None = None) -> Record:
-    """Take in new rows of each series, and first replace recent rows by corrected ones."""
+    """Replace recent rows by corrected ones, then take in new rows."""
     if not isinstance(record.past, Past):
         return Record(engine.advance(record.now, _ragged([new], len(record.now.last))))
     n, c = len(record.now.last), record.correctable_steps
@@ -77,7 +77,7 @@ def advance(engine: Engine, record: Record, new: Flat, corrected: Flat | None = 
     changed = torch.zeros(n, dtype=torch.bool)
     if corrected is not None:
         changed[torch.from_numpy(corrected.series)] = True
-    # A corrected series starts again from its anchor; the others go on from where they are.
+    # Corrected series are replayed from their anchor; the others continue from their state now.
     known = torch.where(changed, 0, buffered)
     start = _where(changed.to(engine.device), anchor, record.now)
     now = engine.advance(start, data._replace(starts=data.starts + known, lengths=data.lengths - known, each=0))
@@ -98,7 +98,7 @@ def _recent(record: Record) -> Flat:
 
 
 def _ragged(parts: list[Flat], n: int) -> Ragged:
-    """Rows sorted by series and time. Of several rows for one time the last part's counts."""
+    """Rows sorted by series and time. If several parts have a row for the same time, the last part wins."""
     if len(parts) == 1 and np.array_equal(parts[0].series, np.arange(n)):  # one row of each
         starts, skipped = torch.arange(n), parts[0].skipped
         each = 0 if skipped.any() else 1
@@ -107,7 +107,7 @@ def _ragged(parts: list[Flat], n: int) -> Ragged:
     rows = Rows(*(torch.cat(v) for v in zip(*(p.rows for p in parts), strict=True)))
     skipped = np.concatenate([p.skipped for p in parts])
     ds = rows.ds.numpy()
-    order = np.lexsort((ds, series))  # stable: among equals, later parts come later
+    order = np.lexsort((ds, series))  # stable: for equal times, later parts come later
     last = np.append((np.diff(series[order]) != 0) | (np.diff(ds[order]) != 0), len(order) > 0)
     order = order[last[: len(order)]]
     lengths = np.bincount(series[order], minlength=n)

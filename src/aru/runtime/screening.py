@@ -1,4 +1,4 @@
-"""Rows that no series can take in, told apart one by one: for sources that cannot be asked to send a batch again."""
+"""Find invalid rows one by one, for sources such as Spark streams that cannot send a corrected batch again."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from aru.data.frequency import Frequency
 from aru.data.panel import Known, Observations
 
 BESIDE = "does not lie on the grid of its series"
-WITHOUT_VALUE = "a series begins with a value"
+WITHOUT_VALUE = "a new series must begin with a value"
 IMPOSSIBLE = "the model cannot take this value"
 REPEATED = "duplicate"
 CONFLICTING = "several rows for this time came at once"
 
 
 def repeats(frame: pd.DataFrame, columns: Sequence[str]) -> Any:
-    """Why a row is not the only one of its series and time in a frame, None where it is, or may stand for the others.
+    """For each row the reason to drop it as a repetition of a series and time; None for rows to keep.
 
-    Of equal rows the first one stays. Of different ones none does: which is right does not depend on their order.
+    Of identical rows the first one is kept. Of conflicting rows none is kept, since their order does not tell which is
+    right.
     """
     reasons = np.full(len(frame), None, dtype=object)
     again = frame.duplicated(list(columns)).to_numpy()
@@ -35,7 +36,7 @@ def repeats(frame: pd.DataFrame, columns: Sequence[str]) -> Any:
 def set_aside(
     new: Observations, freq: Frequency, known: Known, impossible: Bools
 ) -> tuple[Observations, dict[str, Any]]:
-    """The rows that can continue or begin a series; apart from them the others, with the reason."""
+    """Split rows: those that can continue or begin a series, and the columns of the others with the reason."""
     rows, ids = new.rows, new.ids
     at = known.ids.get_indexer(ids)
     fresh = at < 0
@@ -43,8 +44,8 @@ def set_aside(
     start = np.full(len(ids), never)
     start[~fresh] = known.last[at[~fresh]]
     later = (rows.ds > start[rows.codes]) & ~impossible
-    beside = later & (freq.steps(rows.ds, rows.ds) < 0)  # on no grid at all
-    # The first row of a new series decides on its grid.
+    beside = later & (freq.steps(rows.ds, rows.ds) < 0)  # not on any grid of this frequency
+    # The first row of a new series decides where its grid begins.
     first = np.flatnonzero(later & ~beside & fresh[rows.codes])
     first = first[np.append(True, np.diff(rows.codes[first]) != 0)[: len(first)]]
     start[rows.codes[first]] = rows.ds[first]

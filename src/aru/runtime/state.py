@@ -1,7 +1,7 @@
-"""The state of series: what a forecast needs and nothing more, for many series at once.
+"""The state of series: all that updates and forecasts need, for many series at once.
 
-Every tensor has the series as leading dimension. Sizes depend on the configuration, never on the length of history. All
-states begin with the same three fields: `last`, `steps` and `context`.
+Every tensor has the series as leading dimension. Sizes depend on the settings, not on the length of history. The first
+fields of every state are `last`, `steps` and `context`.
 """
 
 from __future__ import annotations
@@ -18,30 +18,22 @@ from aru.nn.windows import Context, Values, sums_after
 
 
 class SeriesState(NamedTuple):
-    """Clock and context of each series, and what each model of an ensemble keeps about it."""
+    """Latest time and context of each series, and its state in each model of an ensemble."""
 
     last: Tensor  # (series,) int64: timestamp of the latest row
     steps: Tensor  # (series,) int64: time steps since the first value; -1 before it
     context: Context
     members: tuple[Any, ...]  # one NamedTuple of tensors per model
-    followed: Any = ()  # what became of earlier forecasts, with a gate or with calibration (aru.runtime.truth)
+    followed: Any = ()  # with a gate or calibration: pending origin and what was learned (`aru.runtime.truth.Followed`)
 
 
 def empty_context(schema: Schema, static: Static, kept: int, device: torch.device) -> Context:
-    """The contexts of series that have seen nothing, with room for `kept` rows."""
+    """Contexts of series without observations, with room for `kept` rows."""
     n = len(static.numbers)
     zeros = functools.partial(torch.zeros, device=device)
     older = max(schema.history - kept, 0)
     return Context(
-        rows=Rows(
-            ds=zeros(n, kept, dtype=torch.int64),
-            y=zeros(n, kept, dtype=torch.float64),
-            observed=zeros(n, kept, dtype=torch.bool),
-            futr=zeros(n, kept, 2 * len(schema.futr[0])),
-            futr_cat=zeros(n, kept, len(schema.futr[1]) + len(schema.calendar), dtype=torch.int32),
-            hist=zeros(n, kept, 2 * len(schema.hist[0])),
-            hist_cat=zeros(n, kept, len(schema.hist[1]), dtype=torch.int32),
-        ),
+        rows=Rows(*(zeros(n, kept, *v.shape[1:], dtype=v.dtype) for v in schema.no_rows)),
         older=Values(zeros(n, older, dtype=torch.float64), zeros(n, older, dtype=torch.bool)),
         static=Static(*(v.to(device) for v in static)),
         total=zeros(n, dtype=torch.float64),
@@ -50,7 +42,7 @@ def empty_context(schema: Schema, static: Static, kept: int, device: torch.devic
 
 
 def move_on(context: Context, rows: Rows, steps: Tensor | None = None) -> Context:
-    """Contexts after (series, row) rows, or the first `steps` of them: the latest rows stay, as many as before."""
+    """Contexts after taking in (series, row) rows, or the first `steps` of them. Their length does not change."""
     if steps is None and rows.y.shape[1] == 1:  # what `sums_after` gives, in fewer operations
         size = torch.where(rows.observed, rows.y.abs(), 0.0)
         total, count = context.total + size[:, 0], context.count + rows.observed[:, 0]
@@ -73,7 +65,7 @@ def move_on(context: Context, rows: Rows, steps: Tensor | None = None) -> Contex
 
 
 def _latest(old: Tensor, new: Tensor, steps: Tensor | None) -> Tensor:
-    """As many rows as `old` has, after the first `steps` of `new`, or after all of them: (series, row, ...)."""
+    """The latest rows of `old` followed by `new` (or its first `steps` rows), as many as `old` has."""
     if not old.shape[-1] and old.ndim > 2:  # no covariates of this kind
         return old
     kept, k = old.shape[1], new.shape[1]
@@ -85,7 +77,7 @@ def _latest(old: Tensor, new: Tensor, steps: Tensor | None) -> Tensor:
 
 
 def present_rows(state: Any) -> Tensor:
-    """(series, row) bool: which rows of the context exist. Before a series' first value it is padding."""
+    """(series, row) bool: which rows of the context exist. Rows before a series' first value are padding."""
     kept = state.context.rows.ds.shape[1]
     present: Tensor = torch.arange(kept - 1, -1, -1, device=state.steps.device) <= state.steps[:, None]
     return present

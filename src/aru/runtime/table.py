@@ -1,4 +1,4 @@
-"""The states of a forecaster's series in one place: an update of some series costs what those series cost."""
+"""The states of all series of a forecaster. An update costs only as much as the series that it changes."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from aru.store.exchange import index_of, unknown_series
 class StateTable:
     """States by series, in order of their first observation.
 
-    States are replaced in place, and room for new series grows by doubling. Copies share their memory until one of them
+    States are replaced in place. Capacity for new series grows by doubling. Copies share memory until one of them
     changes.
     """
 
-    def __init__(self, ids: Sequence[Any] | pd.Index[Any], states: Any) -> None:
+    def __init__(self, ids: Sequence[Any] | pd.Index[Any], states: Any, shared: bool = False) -> None:
+        """Copy the states, so that no two tensors share memory; with `shared`, use those of another table."""
         self.ids: list[Any] = list(ids)
         self._place = {name: place for place, name in enumerate(self.ids)}
-        self._room, self._shared = states, True  # the caller's tensors are not ours to change
+        self._room, self._shared = states if shared else tree_map(torch.clone, states), shared
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -33,7 +34,7 @@ class StateTable:
     def copy(self) -> StateTable:
         """The same states; changes of one table do not reach the other."""
         self._shared = True
-        return StateTable(self.ids, self.states)
+        return StateTable(self.ids, self.states, shared=True)
 
     @property
     def states(self) -> Any:
@@ -47,7 +48,7 @@ class StateTable:
         return len(self._room.last)
 
     def places(self, ids: Iterable[Any]) -> Ints:
-        """Where each series is, -1 where it is not known."""
+        """Position of each series, -1 if it is unknown."""
         names = ids.tolist() if isinstance(ids, pd.Index) else list(ids)
         return np.fromiter(map(self._place.get, names, repeat(-1)), np.int64, len(names))
 
@@ -63,7 +64,7 @@ class StateTable:
         return index_of([self.ids[place] for place in places], integer), self.take(places)
 
     def take(self, places: Ints) -> Any:
-        """The states at these places: the room itself, not to be changed, where these are all in order."""
+        """The states at these positions. Do not change them: they may be the table's own memory."""
         if len(places) == len(self.ids) and (places == np.arange(len(places))).all():
             return self.states
         index = torch.from_numpy(places).to(self._room.last.device)
@@ -85,7 +86,7 @@ class StateTable:
         tree_map(lambda old, value: old.index_copy_(0, index, value.to(old.dtype)), self._room, states)
 
     def _make_room(self, n: int) -> None:
-        """Room for `n` series that nobody else reads from."""
+        """Make room for `n` series, in memory that no copy shares."""
         room = self.capacity
         if room >= n:
             if self._shared:

@@ -1,16 +1,15 @@
-"""Forecasts that wait for their truth, and what is learned when it comes.
+"""Learns gate and calibration by comparing past forecasts with actual values.
 
-    Judge      learns from forecasts and what came: the weights of a gate, the offsets of intervals. One set of rules
-               for a model's own forecasts (`Following`) and for those of other models (`aru.runtime.correction`).
-    what_came  the rows that followed an origin, for a forecast that is made again from the state as it was there.
-    Following  the forecasts of a model, from every h-th row of a series on, beginning with its first: the state as it
-               was there waits. When h rows have come, the forecast is made that `predict` would have given there, with
-               the covariates that came with the rows, and compared with what happened. So nothing needs to be known
-               ahead, whoever asked for a forecast changes nothing, and one window of truth is complete before the next
-               one begins: feedback is never late.
+    Judge      the gate weights and interval offsets, learned from forecasts and actual values. It serves a model's own
+               forecasts (`Following`) and those of other models (`aru.runtime.correction`).
+    what_came  the rows after an origin, to repeat the forecast from there.
+    Following  compares a model's own forecasts with actual values. Every h rows, from a series' first value on, it
+               keeps the state as an origin. After h more rows it makes the forecast that `predict` would have given at
+               that origin, with the covariates that came with the rows, and compares it with their values. So it needs
+               no future covariates, does not depend on calls of `predict`, and completes one window before the next.
 
-Everything works on many series at once; a state goes in, a state comes out. See `aru.runtime.gate` and
-`aru.runtime.calibration` for the equations.
+All functions work on many series at once: they take a state and return a new one. `aru.runtime.gate` and
+`aru.runtime.calibration` have the equations.
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ from aru.runtime.gate import GateState
 from aru.runtime.state import SeriesState
 from aru.settings import Settings
 
-LEVELS = (50.0, 80.0, 90.0, 95.0)  # central intervals whose coverage is followed
-HUGE = 1e150  # a regret whose square is no number teaches nothing
-SAME = 1e-4  # forecasts of float32 networks that differ by less of their size are one: the rest is mostly rounding
+FOLLOWED_LEVELS = (50.0, 80.0, 90.0, 95.0)  # central intervals that are calibrated
+HUGE = 1e150  # larger regrets are ignored, since their squares overflow
+SAME_IN_FLOAT32 = 1e-4  # relative difference below which forecasts of float32 networks count as equal: mostly rounding
 
 
 class Learned(NamedTuple):
-    """What was learned from forecasts and their truth."""
+    """What was learned by comparing forecasts with actual values."""
 
     gate: GateState | tuple[()]  # (*, block, expert)
     calibration: CalibrationState | tuple[()]  # (*, level, end, lead)
@@ -45,7 +44,7 @@ class Learned(NamedTuple):
 class Judge:
     """Gate and calibration of one horizon and set of levels. Of two experts the second is the adapted forecast.
 
-    Experts that differ by less than `same` of their size, which is mostly rounding, are one.
+    Experts whose relative difference is below `same`, which is mostly rounding, count as equal.
     """
 
     def __init__(self, h: int, levels: Sequence[float], gated: bool, calibrated: bool, same: float) -> None:
@@ -56,7 +55,7 @@ class Judge:
         self.share = torch.tensor([(100 - level) / 200 for level in levels], dtype=torch.float64)[:, None, None]
 
     def empty(self, *shape: int) -> Learned:
-        """Nothing learned yet: experts weigh the same, intervals stay as they are."""
+        """The initial state: experts have equal weight, intervals are unchanged."""
         gates = gate.new_gate(*shape, self.blocks, 2)
         offsets = calibration.new_calibration(*shape, len(self.levels), self.h)
         return Learned(gates if self.gated else (), offsets if self.calibrated else ())
@@ -69,7 +68,7 @@ class Judge:
         return weights
 
     def move(self, learned: Learned, ends: Tensor) -> Tensor:
-        """Calibrated (*, level, end, lead) intervals, of which a wider one never ends inside a narrower one."""
+        """Calibrated (*, level, end, lead) intervals. Intervals of higher levels contain those of lower levels."""
         if not isinstance(learned.calibration, CalibrationState) or not self.levels:
             return ends
         moved = calibration.move(learned.calibration, self.share.to(ends.device), ends)
@@ -83,10 +82,10 @@ class Judge:
     def learn(
         self, learned: Learned, experts: Tensor, mixed: Tensor, given: Tensor, issued: Tensor, y: Tensor
     ) -> Learned:
-        """Compare forecasts with what came; NaN of either teaches nothing.
+        """Compare forecasts with actual values. NaN in either is skipped.
 
-        (*, lead, expert) forecasts and their (*, lead) mixture, (*, level, end, lead) intervals before calibration and
-        as they were issued, (*, lead) truth.
+        `experts` are (*, lead, expert) forecasts and `mixed` their (*, lead) mixture. `given` and `issued` are the
+        (*, level, end, lead) intervals before and after calibration, `y` the (*, lead) actual values.
         """
         if isinstance(learned.gate, GateState):
             r = gate.regret(mixed, experts, y)
@@ -99,24 +98,24 @@ class Judge:
         return learned
 
     def _by_block(self, r: Tensor) -> Tensor:
-        """(*, lead, expert) -> (*, block, expert): means over the leads that have feedback."""
+        """(*, lead, expert) -> (*, block, expert): means over the leads that have an actual value."""
         known = (r.abs() < HUGE).all(-1, keepdim=True)
         member = torch.nn.functional.one_hot(self.block).T.to(r)  # (block, lead)
         return member @ torch.where(known, r, 0.0) / (member @ known.to(r)).clamp(min=1)
 
     def _differ(self, experts: Tensor) -> Tensor:
-        """(*, lead, expert) -> (*, lead, 1): where there is something to choose.
+        """(*, lead, expert) -> (*, lead, 1): whether experts differ by more than rounding.
 
-        A gate takes its unit from the largest regret that it has seen: it must not learn from roundings.
+        A gate scales regrets by the largest one so far, so it must not learn from rounding errors.
         """
         size = experts.nan_to_num(nan=0.0).abs().amax((-2, -1), keepdim=True)
         return experts.amax(-1, keepdim=True) - experts.amin(-1, keepdim=True) > self.same * size
 
 
 def what_came(origin: SeriesState, now: SeriesState, h: int) -> tuple[Rows, Tensor]:
-    """The (series, h) rows after an origin as a forecast sees them ahead, and their values, NaN where there are none.
+    """The (series, h) rows after an origin as known at that origin, and their actual values, NaN where missing.
 
-    They are read off the present context, which must reach back to the origin. Rows still to come are zero.
+    They are read from the present context, which must reach back to the origin. Rows still to come are zero.
     """
     rows = now.context.rows
     kept = rows.y.shape[1]
@@ -134,7 +133,7 @@ def what_came(origin: SeriesState, now: SeriesState, h: int) -> tuple[Rows, Tens
 
 
 class Experts(NamedTuple):
-    """Forecasts as models make them. With a gate there are two experts: an empty local state first."""
+    """Forecasts before gate and calibration. With a gate there are two experts: unadapted, then adapted."""
 
     mean: Tensor  # (expert, series, h)
     quantiles: Tensor  # (expert, quantile, series, h)
@@ -144,51 +143,51 @@ Forecasting = Callable[[SeriesState, Rows, Sequence[float]], Experts]
 
 
 class Followed(NamedTuple):
-    """The origin whose forecast waits for its truth, and what was learned from those before it."""
+    """The origin whose forecast waits for actual values, and what was learned from earlier ones."""
 
-    origin: SeriesState  # one without observations where no forecast waits
+    origin: SeriesState  # without observations (count 0) if no forecast is pending
     learned: Learned
 
 
 class Following:
-    """A model's own forecasts. `whole` and `nonnegative` say which values y can take."""
+    """Learns gate and calibration from a model's own forecasts. `whole` and `nonnegative` describe the values of y."""
 
     def __init__(self, h: int, gated: bool, calibrated: bool, whole: bool, nonnegative: bool) -> None:
         self.h, self.whole, self.nonnegative = h, whole, nonnegative
-        self.judge = Judge(h, LEVELS if calibrated else (), gated, calibrated, SAME)
-        # Quantiles that are needed beside those a user asks for: low ends, then high ends.
+        self.judge = Judge(h, FOLLOWED_LEVELS if calibrated else (), gated, calibrated, SAME_IN_FLOAT32)
+        # Quantiles needed in addition to those of the user: low ends, then high ends.
         share = self.judge.share.flatten()
         self.quantiles = [*share.tolist(), *(1 - share).tolist()]
 
     @classmethod
     def of(cls, settings: Settings, schema: Schema) -> Following | None:
-        """What a model's settings ask for; None where its forecasts are not followed."""
+        """From a model's settings; None without gate and calibration."""
         if not settings.follows_forecasts:
             return None
         return cls(settings.h, settings.gate, settings.calibration is not None, schema.integer, schema.nonnegative)
 
     def begin(self, state: SeriesState) -> SeriesState:
-        """States of series that have seen nothing, with room for what will be followed."""
+        """Add the initial gate and calibration to states of series without observations."""
         learned = tree_map(lambda v: v.to(state.last.device), self.judge.empty(len(state.last)))
         return state._replace(followed=Followed(state, learned))
 
     def left(self, state: SeriesState) -> Tensor:
-        """Rows until the window of each series is complete: no more may be taken in before `follow`."""
-        return self.h - state.steps % self.h  # a series without any value stands one row before its first origin
+        """Rows until the window of each series is complete. Take in no more than these before `follow`."""
+        return self.h - state.steps % self.h  # a series without any value is one row before its first origin
 
     def follow(self, state: SeriesState, forecast: Forecasting) -> SeriesState:
-        """States that have just taken in rows: learn where a window is complete."""
+        """After rows were taken in: learn from windows that are complete."""
         return self._complete(state, state.steps % self.h == 0, forecast)
 
     def jump(self, state: SeriesState, steps: Tensor, forecast: Forecasting) -> SeriesState:
-        """`steps` without values are about to pass: what waits learns from the rows that it has, and is let go of.
+        """Before `steps` are skipped: learn from the rows of pending windows, then drop these.
 
-        As many steps follow, one by one, as any forecast sees: no origin before them would meet a value.
+        Skipped steps are followed by as many missing values as any forecast sees, so no pending forecast loses a value.
         """
         return self.forget(self._complete(state, steps > 0, forecast), steps > 0)
 
     def forget(self, state: SeriesState, which: Tensor | None = None) -> SeriesState:
-        """Let go of forecasts that wait: the rows to come are taken in without learning from them."""
+        """Drop pending forecasts: rows up to the next origin are not learned from."""
         followed: Followed = state.followed
         context = followed.origin.context
         count = torch.zeros_like(context.count) if which is None else torch.where(which, 0.0, context.count)
@@ -196,7 +195,7 @@ class Following:
         return state._replace(followed=followed._replace(origin=origin))
 
     def _complete(self, state: SeriesState, which: Tensor, forecast: Forecasting) -> SeriesState:
-        """Learn where a window is complete, and begin the next one."""
+        """Learn from the windows of series in `which`, and begin their next ones."""
         ended = which.nonzero().squeeze(-1)
         if len(ended) == 0:
             return state
@@ -206,7 +205,7 @@ class Following:
         return state._replace(followed=fresh if len(ended) == len(which) else put(state.followed, ended, fresh))
 
     def _learn(self, followed: Followed, now: SeriesState, forecast: Forecasting) -> Learned:
-        """Compare the forecasts that wait with the rows that followed them."""
+        """Compare pending forecasts with the rows after their origin."""
         begun = followed.origin.context.count > 0
         if not begun.any():
             return followed.learned
@@ -219,7 +218,7 @@ class Following:
         return self.judge.learn(followed.learned, made.mean.movedim(0, -1), mean, given, issued, y)
 
     def issue(self, followed: Followed, made: Experts, quantiles: Sequence[float]) -> tuple[Tensor, Tensor]:
-        """Mean and quantiles as a user gets them. `made` has the given quantiles first, then those of `self`."""
+        """Mean and quantiles after gate and calibration. `made` has the user's quantiles, then `self.quantiles`."""
         mean, values = self._mix(followed.learned, made)
         asked, tracked = values.split([len(quantiles), len(self.quantiles)])
         if self.judge.calibrated:
@@ -229,7 +228,7 @@ class Following:
         return mean, asked
 
     def _mix(self, learned: Learned, made: Experts) -> tuple[Tensor, Tensor]:
-        """Means, and quantiles: those of a mixture of two forecasts are mixed likewise, as in an ensemble."""
+        """Means and quantiles, mixed by the gate. Quantiles are averaged, as in an ensemble."""
         weight = self.judge.weight(learned)
         if weight is None:
             return made.mean[0], made.quantiles[0]
@@ -237,7 +236,7 @@ class Following:
         return mean, quantiles
 
     def _between(self, moved: Tensor, quantiles: Sequence[float]) -> Tensor:
-        """How far each (quantile, series, lead) moves: as its end at the levels around it, the median not at all."""
+        """Offset of each (quantile, series, lead), interpolated between calibrated levels; 0 for the median."""
         q = torch.tensor(quantiles, dtype=torch.float64, device=moved.device)
         z, known = torch.special.ndtri(q).abs(), torch.special.ndtri(1 - self.judge.share.flatten()).to(moved.device)
         above = torch.bucketize(z, known).clamp(1, len(known) - 1)
@@ -247,7 +246,7 @@ class Following:
         return torch.where((q == 0.5)[:, None, None], 0.0, near + part * (far - near))
 
     def _order(self, values: Tensor, tracked: Tensor, quantiles: Sequence[float]) -> Tensor:
-        """In order, as values that y can take. A median outside the narrowest interval moves to its nearer end."""
+        """Sort quantiles and restrict them to values of y. Inner quantiles are moved into the narrowest interval."""
         q = torch.tensor(quantiles, dtype=torch.float64, device=values.device)
         low, high = tracked[:, 0].unbind(1)
         inside = ((q - 0.5).abs() < 0.5 - self.judge.share[0, 0, 0])[:, None, None]

@@ -1,6 +1,6 @@
-"""From checked rows to new records, and what became of each row.
+"""Compute new records from checked rows, and what became of each row.
 
-Functions here are pure: they take records and return new ones, so that a caller applies all of an update or nothing.
+Functions are pure: they take records and return new ones, so that a caller can apply all of an update or nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from aru.data.frequency import Frequency
 from aru.data.panel import Known, Observations, Panel, continuation, next_steps
 from aru.data.schema import Schema
 from aru.data.target import broken, refusal, warn_far, warn_new
-from aru.errors import ConfigError, LateError, Offending, ValueRangeError, listing
+from aru.errors import ConfigError, LateError, Offending, ValueRangeError, name_series, quoted
 from aru.nn.tree import concat
 from aru.runtime.engine import Engine
 from aru.runtime.lateness import in_reach, judge_past, other_covariates, remembered
@@ -51,7 +51,7 @@ class UpdateResult:
 
 
 class Tally(NamedTuple):
-    """Rows of each series in `ids` by what became of them."""
+    """Numbers of rows of each series in `ids`, by what became of them."""
 
     ids: pd.Index[Any]
     applied: Ints
@@ -61,7 +61,7 @@ class Tally(NamedTuple):
 
 
 class Update(NamedTuple):
-    """New records of the series that changed, first known ones, then those in `new_ids`; and what was done."""
+    """New records of the series that changed (known ones, then those in `new_ids`), and what became of the rows."""
 
     ids: pd.Index[Any]
     new_ids: pd.Index[Any]
@@ -82,13 +82,13 @@ def compute_update(
     late: Late,
     invalid: Invalid,
 ) -> Update:
-    """The records that result from new observations. `ids` and `record`: what is known of the series in `new`.
+    """The records after new observations. `ids` and `record` are the known series among those in `new`.
 
-    An `invalid` row does not continue any series: it lies beside the grid, begins a series without a value, or has a
-    value that the model cannot take.
+    A row is `invalid` if it is not on the grid of its series, begins a series without a value, or has a value that the
+    model cannot take.
     """
     if late not in ("raise", "skip", "correct"):
-        raise ConfigError(f"`late={late!r}` is not known", "Choose 'raise', 'skip' or 'correct'.")
+        raise ConfigError(f"`late={quoted(late)}` is not known", "Choose 'raise', 'skip' or 'correct'.")
     if late == "correct" and not isinstance(record.past, Past):
         raise ConfigError("`late='correct'` needs a store that was created with `correctable_steps=1` or more")
     impossible, rule = broken(engine.rules, new.y)
@@ -142,7 +142,7 @@ def compute_update(
 
 
 def _take_next(engine: Engine, style: FrameStyle, panel: Panel, record: Record) -> Update:
-    """The usual update, which gives the rest of this module nothing to do: one row of each series, its next one."""
+    """Fast path for the usual update: exactly one row per series, its next step."""
     n = len(panel.ids)
     each, none = np.ones(n, np.int64), np.zeros(n, np.int64)
     context = record.now.context
@@ -189,7 +189,7 @@ def _left_out(past: Panel, reasons: Any, which: Bools) -> dict[str, Any]:
 
 
 def _base(engine: Engine, known: Record, new_ids: pd.Index[Any], static_df: Any) -> Record:
-    """The records to advance: of known series, then of new ones, which have seen nothing."""
+    """The records to advance: those of known series, then empty ones of new series."""
     if len(new_ids) == 0:
         return known
     static = engine.schema.encode_static(read_static(static_df, new_ids, engine.static_columns), new_ids)
@@ -206,10 +206,12 @@ def begin_with_values(panel: Panel, which: Any, name: str) -> Panel:
     seen = np.concatenate([[0], np.cumsum(panel.observed)])
     empty = which & (seen[panel.starts + panel.lengths] == seen[panel.starts])
     if empty.any():
+        rows = name_series(panel.ids[empty])
         raise ValueRangeError(
-            f"{int(empty.sum())} series of `{name}` have no value of y at all: {listing(list(panel.ids[empty]))}",
+            f"{len(rows)} series of `{name}` have no value of y at all: {rows}",
             "Drop them, or give at least one value.",
             columns=["y"],
+            rows=rows,
         )
     series = panel.series
     before = which[series] & (seen[1:] == seen[panel.starts][series])

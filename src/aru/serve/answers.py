@@ -1,8 +1,7 @@
-"""Errors as answers: a status, the reason, the remedy, columns and rows; never what the inside looks like."""
+"""Errors as HTTP responses: status, reason, remedy, columns and rows, but no internals."""
 
 from __future__ import annotations
 
-import logging
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +11,6 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
-from aru.data.schema import Schema
 from aru.errors import AruError, ConfigError, InputError, LateError, StorageError, UnknownSeriesError, reword
 from aru.serve import schemas
 from aru.serve.batching import Busy
@@ -20,8 +18,8 @@ from aru.serve.incoming import BadBody, TooLarge
 from aru.serve.metrics import Metrics
 from aru.serve.outgoing import offending_rows
 from aru.serve.requests import InvalidBody, UnknownFormat
+from aru.serve.service import LOG
 
-LOG = logging.getLogger("aru.serve")
 WORDS = {
     "new_df": "observations",
     "futr_df": "futr",
@@ -29,7 +27,7 @@ WORDS = {
     "late='skip'": '"late": "skip"',
     "late='correct'": '"late": "correct"',
     "update": "/v1/observations",
-}  # what requests call tables and arguments of the library
+}  # names in requests for the library's tables and arguments
 REASONS = {
     400: "The body is not of the type that its header says, or the host is unknown.",
     401: "The token is missing or wrong.",
@@ -44,19 +42,19 @@ REASONS = {
 
 
 def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """For OpenAPI: the failures an endpoint can answer with, besides those that every endpoint can."""
+    """For OpenAPI: the error responses of an endpoint, in addition to those of every endpoint."""
     return {status: {"model": schemas.Failure, "description": REASONS[status]} for status in (400, 401, 500, *statuses)}
 
 
 def failure(status: int, kind: str, message: str, **more: Any) -> JSONResponse:
-    """An answer that says why there is no other."""
+    """An error response."""
     problem = {"type": kind, "message": message, **{k: v for k, v in more.items() if v is not None}}
     headers = {"Retry-After": "1"} if status == 503 else None
     return JSONResponse({"error": problem}, status, headers)
 
 
-def refusal(status: int, error: AruError, schema: Schema) -> JSONResponse:
-    """The answer to a request that the library refused: all that the error knows, in the words of requests."""
+def refusal(status: int, error: AruError) -> JSONResponse:
+    """The response to a request that the library refused: the whole error, with the names of requests."""
     rows = error.rows
     return failure(
         status,
@@ -64,7 +62,7 @@ def refusal(status: int, error: AruError, schema: Schema) -> JSONResponse:
         error.worded(_word),
         remedy=reword(error.remedy, _word) or None,
         columns=list(error.columns) or None,
-        rows=None if rows is None else offending_rows(rows, schema.integer_ids, schema.datetime),
+        rows=None if rows is None else offending_rows(rows),
         total_rows=None if rows is None else len(rows),
     )
 
@@ -73,8 +71,8 @@ def _word(name: str) -> str:
     return WORDS.get(name, name)
 
 
-def install(app: FastAPI, metrics: Metrics, schema: Schema) -> None:
-    """Answer every exception."""
+def install(app: FastAPI, metrics: Metrics) -> None:
+    """Install a handler for every exception."""
 
     def answer(kind: type[Exception], make: Callable[[Any], Response]) -> None:
         async def handle(request: Request, error: Exception) -> Response:
@@ -82,10 +80,10 @@ def install(app: FastAPI, metrics: Metrics, schema: Schema) -> None:
 
         app.add_exception_handler(kind, handle)
 
-    answer(InputError, lambda e: refusal(422, e, schema))
-    answer(ConfigError, lambda e: refusal(422, e, schema))
-    answer(UnknownSeriesError, lambda e: refusal(404, e, schema))
-    answer(LateError, lambda e: refusal(409, e, schema))
+    answer(InputError, lambda e: refusal(422, e))
+    answer(ConfigError, lambda e: refusal(422, e))
+    answer(UnknownSeriesError, lambda e: refusal(404, e))
+    answer(LateError, lambda e: refusal(409, e))
     answer(StorageError, lambda e: internal(e, metrics, 503))
     answer(AruError, lambda e: internal(e, metrics))
     answer(BadBody, lambda e: failure(400, "BodyError", str(e)))
@@ -98,7 +96,7 @@ def install(app: FastAPI, metrics: Metrics, schema: Schema) -> None:
 
 
 def internal(error: Exception, metrics: Metrics, status: int = 500) -> JSONResponse:
-    """The service's own fault: the cause goes to the log, its id to the client."""
+    """The response to a failure of the service: the cause goes to the log, its id to the client."""
     name = uuid.uuid4().hex
     metrics.errors.inc()
     LOG.error("error %s", name, exc_info=error)

@@ -1,4 +1,4 @@
-"""The endpoints."""
+"""The HTTP endpoints of the service."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from aru.serve.service import ForecastRequest, ForgetRequest, Service, UpdateReq
 from aru.serve.tables import ARROW, CSV, JSON
 from aru.stream import Stream
 
-LARGE = 2**16  # bytes of a body, or cells of an answer, from which a thread handles it instead of the event loop
-STATIC = Path(__file__).with_name("static")
+LARGE = 2**16  # larger bodies (bytes) and answers (cells) are handled by a thread instead of the event loop
+STATIC_FOLDER = Path(__file__).with_name("static")
 HEADERS = [
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
@@ -39,14 +39,14 @@ HEADERS = [
         b"base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     ),
 ]
-DESCRIPTION = """\
+API_DESCRIPTION = """\
 New observations adapt the forecasts of their series at once. Tables go in as JSON, CSV or Arrow stream by
 `Content-Type`, and forecasts come out by `Accept`. An answer to observations is sent when they are safe on disk; to
 send them again is harmless. Every failure has the same form, and leaves the states as they were."""
 
 
 def create_app(stream: Stream, options: Options) -> FastAPI:
-    """The service of one stream, which is warm when it has been made. The service closes it when it stops."""
+    """The service of one stream, warmed up. It closes the stream when it stops."""
     service = Service(stream, options.monitor)
 
     @contextlib.asynccontextmanager
@@ -62,10 +62,10 @@ def create_app(stream: Stream, options: Options) -> FastAPI:
             service.close()
 
     app = FastAPI(
-        title="aru", version="1", description=DESCRIPTION, lifespan=lifespan, docs_url=None, redoc_url=None,
+        title="aru", version="1", description=API_DESCRIPTION, lifespan=lifespan, docs_url=None, redoc_url=None,
         openapi_url=None,
     )  # fmt: skip
-    install(app, service.metrics, service.engine.schema)
+    install(app, service.metrics)
     app.add_middleware(AccessGuard, options=options)
     app.add_middleware(RequestWatch, metrics=service.metrics)
     _add_stream(app, service, options)
@@ -94,11 +94,11 @@ def _add_stream(app: FastAPI, service: Service, options: Options) -> None:
             Literal["raise", "skip", "correct"], Query(description="For CSV and Arrow, where the body cannot say it.")
         ] = "raise",
     ) -> Response:
-        """Rows in any order, of known and of new series: all of them or none.
+        """Rows of known and new series, in any order: all are applied or none.
 
-        Identical repetitions are ignored and counted. Other rows at or before a series' latest time are late: "raise"
-        answers 409, "skip" applies the rest and returns them, "correct" also revises what the store can revise. CSV
-        and Arrow bodies may carry the static covariates of new series as columns.
+        Rows that repeat consumed ones are ignored and counted. Other rows at or before a series' latest time are late:
+        "raise" answers 409, "skip" leaves them out and returns them, "correct" also corrects the latest steps, as many
+        as the store keeps. CSV and Arrow bodies may have the static covariates of new series as columns.
         """
         body, content = await read_body(request, options.max_bytes), _content_type(request)
         made: UpdateRequest = await _off_loop(len(body), lambda: reader.update(body, content, late))
@@ -122,10 +122,10 @@ def _add_stream(app: FastAPI, service: Service, options: Options) -> None:
             Query(description="For CSV and Arrow: central intervals, in percent.", max_length=MANY_LEVELS),
         ] = [],  # noqa: B006
     ) -> Response:
-        """The next h steps of each series, with the states as they are now. Nothing is changed."""
+        """Forecast the next h steps of each series from its present state. States do not change."""
         body, content = await read_body(request, options.max_bytes), _content_type(request)
         made: ForecastRequest = await anyio.to_thread.run_sync(lambda: reader.forecast(body, content, unique_id, level))
-        rows = len(made.ids) * service.engine.settings.h
+        rows = len(made.ids) * service.runtime.h
         columns = await app.state.forecasts.submit(made, rows)
         encode = _encoder(request.headers.get("accept", ""), service.datetime)
         answer: Response = await _off_loop(rows * len(columns), lambda: encode(columns))
@@ -144,7 +144,7 @@ def _add_series(app: FastAPI, service: Service) -> None:
         cursor: Annotated[str | None, Query(description="next_cursor of the page before.")] = None,
         query: Annotated[str, Query(description="Part of the name, in any case.")] = "",
     ) -> Response:
-        """In order of their names, page by page."""
+        """Series in order of their names, page by page."""
         return JSONResponse(service.page(limit, cursor, query))
 
     @app.get(
@@ -164,7 +164,7 @@ def _add_series(app: FastAPI, service: Service) -> None:
         responses={200: {"model": schemas.Forgotten}, **documented(404, 422, 503)},
     )
     async def forget(unique_id: str) -> Response:
-        """For good. Its next observation begins a new series."""
+        """Delete the state of a series. Its next observation begins a new series."""
         return JSONResponse(await app.state.updates.submit(ForgetRequest([service.key(unique_id)]), 1))
 
 
@@ -176,7 +176,7 @@ def _add_monitor(app: FastAPI, service: Service) -> None:
         responses={200: {"model": schemas.Fleet}, **documented(503)},
     )
     def fleet() -> Response:
-        """Number of series, rate of observations, accuracy with and without adaptation, and what drifts most."""
+        """Number of series, rate of observations, accuracy with and without adaptation, and drifting series."""
         return JSONResponse(service.fleet())
 
     @app.get(
@@ -186,14 +186,14 @@ def _add_monitor(app: FastAPI, service: Service) -> None:
         responses={200: {"model": schemas.SeriesMonitor}, **documented(404, 422, 503)},
     )
     def watched(unique_id: str) -> Response:
-        """The latest rows, what had been forecast for them, and the forecast from now on with its local part."""
+        """The latest rows with their forecasts, and the present forecast with its local part."""
         return JSONResponse(service.watched(unique_id))
 
 
 def _add_operations(app: FastAPI, service: Service) -> None:
     @app.get("/healthz", tags=["operations"], responses={200: {"model": schemas.Health}, **documented()})
     async def healthz() -> Response:
-        """The process lives."""
+        """The process is alive."""
         return JSONResponse({"status": "ok"})
 
     @app.get(
@@ -202,7 +202,7 @@ def _add_operations(app: FastAPI, service: Service) -> None:
         responses={200: {"model": schemas.Health}, 503: {"model": schemas.Health}, **documented()},
     )
     async def readyz() -> Response:
-        """The model is loaded and warm, and the service takes and works on requests."""
+        """The model is loaded and warmed up, and the service handles requests."""
         status = _readiness(app)
         return JSONResponse({"status": status}, 200 if status == "ok" else 503)
 
@@ -230,12 +230,12 @@ def _add_pages(app: FastAPI) -> None:
 
     pages = {"/": "index.html", "/docs": "docs.html"}
     for path, name in pages.items():
-        app.add_api_route(path, _file(STATIC / name), include_in_schema=False)
-    app.mount("/static", StaticFiles(directory=STATIC))
+        app.add_api_route(path, _file(STATIC_FOLDER / name), include_in_schema=False)
+    app.mount("/static", StaticFiles(directory=STATIC_FOLDER))
 
 
 class RequestWatch:
-    """Counts and times requests, adds headers, and answers for exceptions that nobody expected."""
+    """Counts and times requests, adds headers, and handles unexpected exceptions."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app, self._metrics = app, metrics
@@ -268,21 +268,21 @@ class RequestWatch:
 
 
 def _readiness(app: FastAPI) -> str:
-    """What /readyz answers. A thread that ended without being asked to would leave every request waiting."""
+    """The answer of /readyz. If a worker thread has died, requests would wait forever."""
     if not hasattr(app.state, "forecasts"):
         return "starting"
     return "ok" if app.state.updates.running and app.state.forecasts.running else "stopping"
 
 
 def _content_type(request: Request) -> str:
-    """The type of the body, which must be said: browsers cannot post JSON, CSV or Arrow to other sites unasked."""
+    """The type of the body. It is required, because a web page of another site cannot send these types unasked."""
     if request.headers.get("content-encoding", "identity") != "identity":
         raise UnknownFormat("Compressed bodies are not known: send them as they are.")
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 async def _off_loop(size: int, work: Callable[[], Any]) -> Any:
-    """Do small work here and large work in a thread."""
+    """Run small work in the event loop and large work in a thread."""
     return await anyio.to_thread.run_sync(work) if size > LARGE else work()
 
 
@@ -309,7 +309,7 @@ def _body(kind: Any, table: str) -> dict[str, Any]:
 
 
 def _openapi(app: FastAPI) -> dict[str, Any]:
-    """FastAPI's document, with the types of bodies that it does not see, and with the token."""
+    """FastAPI's OpenAPI document, with the types of request bodies and the token added."""
     document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
     bodies = [TypeAdapter(kind) for kind in (schemas.ObservationsBody, schemas.ForecastBody)]
     _, types = TypeAdapter.json_schemas(

@@ -1,4 +1,4 @@
-"""Requests that wait at the same time are computed together, each as if it had come alone and in its turn."""
+"""Batches waiting requests. Each gets the same result as if it were computed alone, in order of arrival."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from aru.errors import StorageError
 
 Request = TypeVar("Request")
-Outcome = Any  # what `work` found, or the exception with which a request failed
+Outcome = Any  # the result of `work` for a request, or its exception
 
 
 class Busy(Exception):
-    """Too much is waiting, or the service is stopping."""
+    """Too many rows are waiting, or the service is stopping."""
 
 
 class _Waiting(NamedTuple):
@@ -25,13 +25,13 @@ class _Waiting(NamedTuple):
 
 
 class Batcher(Generic[Request]):
-    """One thread that works on all requests that have arrived while it was busy, up to a number of rows.
+    """A thread that works on all waiting requests together, up to a number of rows.
 
     Args:
         work: Takes requests in order of arrival and returns the outcome of each. If it raises, all of them failed.
         max_rows: Rows computed together; a larger request is a batch of its own.
         max_waiting: Rows that may wait; more are refused.
-        after: Called when the answers of a batch are on their way.
+        after: Called after the results of a batch were delivered.
     """
 
     def __init__(
@@ -51,16 +51,16 @@ class Batcher(Generic[Request]):
 
     @property
     def running(self) -> bool:
-        """Whether requests are taken and worked on."""
+        """Whether the thread is alive and accepts requests."""
         return not self._closed and self._thread.is_alive()
 
     @property
     def waiting(self) -> int:
-        """Rows that wait for their turn."""
+        """Number of waiting rows."""
         return self._rows
 
     async def submit(self, request: Request, rows: int) -> Any:
-        """What `work` finds for this request; raises the exception it finds."""
+        """The result of `work` for this request, or its exception."""
         future = asyncio.get_running_loop().create_future()
         with self._changed:
             if self._closed or (self._rows and self._rows + rows > self._max_waiting):
@@ -81,7 +81,7 @@ class Batcher(Generic[Request]):
         while batch := self._next():
             try:
                 outcomes = self._work([waiting.request for waiting in batch])
-            except Exception as error:  # noqa: BLE001 - nobody must wait for ever
+            except Exception as error:  # noqa: BLE001 - otherwise the requests would wait forever
                 outcomes = [error] * len(batch)
             _deliver(batch, outcomes)
             self._after()
@@ -105,7 +105,7 @@ def _deliver(batch: Sequence[_Waiting], outcomes: Sequence[Outcome]) -> None:
 
     def settle() -> None:
         for waiting, outcome in zip(batch, outcomes, strict=True):
-            if waiting.future.done():  # its client has gone
+            if waiting.future.done():  # the client has disconnected
                 continue
             if isinstance(outcome, Exception):
                 waiting.future.set_exception(outcome)
@@ -118,10 +118,10 @@ def _deliver(batch: Sequence[_Waiting], outcomes: Sequence[Outcome]) -> None:
 
 
 def rounds(series: Sequence[Iterable[Hashable]], kinds: Sequence[Hashable]) -> list[list[int]]:
-    """Cut requests into groups to be computed together, one group after the other.
+    """Divide requests into groups that are computed one after the other.
 
-    `series` are those that each request is about. No two requests of a group share a series, requests that share one
-    keep their order, and a group is of one kind.
+    `series` lists the series of each request. No two requests of a group share a series, requests that share a series
+    keep their order, and all requests of a group are of one kind.
     """
     turn: dict[Hashable, int] = {}
     groups: dict[tuple[int, Hashable], list[int]] = {}
@@ -134,12 +134,12 @@ def rounds(series: Sequence[Iterable[Hashable]], kinds: Sequence[Hashable]) -> l
 
 
 def isolate(work: Callable[[list[int]], Sequence[Outcome]], group: list[int]) -> dict[int, Outcome]:
-    """The outcome of each request. If a group fails, its halves are tried, until those that fail do so alone."""
+    """The outcome of each request. If a group fails, its halves are tried, down to single requests."""
     try:
         return dict(zip(group, work(group), strict=True))
-    except StorageError as error:  # has nothing to do with the requests
+    except StorageError as error:  # not the fault of a request
         return dict.fromkeys(group, error)
-    except Exception as error:  # noqa: BLE001 - whoever sent the request that breaks us gets the blame
+    except Exception as error:  # noqa: BLE001 - becomes the outcome of the request that causes it
         if len(group) == 1:
             return {group[0]: error}
         middle = len(group) // 2

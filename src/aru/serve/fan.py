@@ -1,4 +1,4 @@
-"""The forecast of one series from now on, for whoever looks at it without asking for it."""
+"""The present forecast of a series for the dashboard, with intervals."""
 
 from __future__ import annotations
 
@@ -9,28 +9,27 @@ from typing import Any
 import pandas as pd
 
 from aru.data.frames import quantiles_of
-from aru.runtime import Runtime
-from aru.runtime.engine import NetworkEngine
+from aru.runtime import ForecastRuntime
 from aru.runtime.state import SeriesState
 from aru.serve import outgoing, tables
 from aru.serve.tables import Columns
 from aru.store import Key
 
-LEVELS = (50, 80, 95)  # percent
+FAN_LEVELS = (50, 80, 95)  # percent
 REMEMBERED = 200_000  # rows of known covariates that are kept in memory
 
 
 class Fans:
-    """Forecasts with the known covariates of the future that clients sent last, if the model needs any."""
+    """Forecasts, with the known-future covariates that clients sent last, if the model needs any."""
 
-    def __init__(self, runtime: Runtime[NetworkEngine]) -> None:
+    def __init__(self, runtime: ForecastRuntime) -> None:
         self._runtime = runtime
         self._asked: collections.deque[tuple[list[Key], Columns]] = collections.deque()
         self._rows = 0
         self._lock = threading.Lock()
 
     def remember(self, ids: list[Key], futr: Columns) -> None:
-        """Keep the covariates of a request; the oldest requests give way."""
+        """Keep the covariates of a request, and drop those of the oldest requests."""
         with self._lock:
             self._asked.append((ids, futr))
             self._rows += len(futr["ds"])
@@ -38,8 +37,8 @@ class Fans:
                 self._rows -= len(self._asked.popleft()[1]["ds"])
 
     def missing(self) -> str:
-        """Why there is no forecast to show, for those who could change that."""
-        columns = ", ".join(["unique_id", "ds", *self._runtime.engine.settings.futr_exog_list])
+        """The reason why there is no forecast, for users."""
+        columns = ", ".join(["unique_id", "ds", *self._runtime.settings.futr_exog_list])
         return (
             f"Forecasts of this model need {columns} of the future. Those of the latest request to /v1/forecasts about "
             "this series are used here, if they reach far enough."
@@ -47,20 +46,20 @@ class Fans:
 
     def make(self, ids: pd.Index[Any], state: SeriesState) -> list[dict[str, Any]]:
         """The next h steps of one series: its adapted forecast, the global one, and what the local model adds."""
-        runtime, engine = self._runtime, self._runtime.engine
+        runtime = self._runtime
         ds, rows = runtime.future(ids, state, runtime.read_futr(self._latest(*ids.tolist())))
-        adapted = engine.forecast(state, rows, quantiles_of(LEVELS)).cpu()
-        plain = engine.forecast(engine.unadapted(state), rows, [0.5]).cpu()
+        adapted = runtime.forecast(state, rows, quantiles_of(FAN_LEVELS))
+        plain = runtime.global_forecast(state, rows, [0.5])
         values, mean, mean_global = adapted.quantiles[:, 0].numpy(), adapted.mean[0].numpy(), plain.mean[0].numpy()
         columns = {"ds": ds[0], "mean": mean, "median": values[0]}
-        for i, level in enumerate(LEVELS):
+        for i, level in enumerate(FAN_LEVELS):
             columns |= {f"lo_{level}": values[1 + 2 * i], f"hi_{level}": values[2 + 2 * i]}
         columns |= {
             "mean_global": mean_global,
             "median_global": plain.quantiles[0, 0].numpy(),
             "local": mean - mean_global,
         }
-        return outgoing.to_rows(columns, engine.schema.datetime)
+        return outgoing.to_rows(columns, runtime.schema.datetime)
 
     def _latest(self, key: Key) -> Any:
         with self._lock:

@@ -1,7 +1,7 @@
 """Rows of a request as checked columns, from JSON, CSV or Arrow.
 
-Every value is checked against the kind that training saw, request by request: what a request means must not depend
-on the requests it is computed together with.
+Values are checked against the types of training for each request alone, so that its result does not depend on the
+requests it is batched with.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ import pyarrow.csv
 from flatbuffers.number_types import Uint8Flags
 from flatbuffers.table import Table
 
-from aru.data.columns import LARGEST, REPORTED
-from aru.errors import SHOWN, ColumnError, InputError, Offending, ValueRangeError, listing
+from aru.data.columns import LARGEST
+from aru.errors import REPORTED, SHOWN, ColumnError, InputError, Offending, ValueRangeError, listing, quoted, verbatim
 from aru.serve.options import LONGEST
 from aru.serve.tables import ColumnKinds, Columns, among
 
-_MISSING = frozenset({"", "NA", "N/A", "NaN", "nan", "NULL", "null", "None"})
-_INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
+_MISSING_TEXT = frozenset({"", "NA", "N/A", "NaN", "nan", "NULL", "null", "None"})
+_INTEGER_TEXT = re.compile(r"[+-]?[0-9]{1,19}")
 _NUMBER = r"^[ \t]*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[ \t]*$|^[+-]?(?i:inf|infinity|nan)$"
-WIDE = 1000  # columns of a table at most
+MOST_COLUMNS = 1000  # columns of a table at most
 # Arrow's Message.fbs: where the vtable of a message, of a dictionary batch and of a record batch has its fields.
 HEADER_TYPE, HEADER, DICTIONARY_DATA, COMPRESSION = 6, 8, 6, 10
 DICTIONARY, RECORDS = 2, 3  # types of headers
@@ -42,7 +42,7 @@ class TooLarge(Exception):
 
 
 def from_rows(rows: Sequence[Mapping[str, Any]], kinds: ColumnKinds, fixed: Sequence[str], name: str) -> Columns:
-    """Rows of a JSON body. `fixed` are the columns besides the id and the covariates: ds and y."""
+    """Rows of a JSON body. `fixed` are the columns other than id and covariates: ds and y."""
     columns = {}
     for column in ("unique_id", *fixed, *kinds.names):
         try:
@@ -57,7 +57,7 @@ def _lacking(rows: Sequence[Mapping[str, Any]], column: str, name: str) -> Colum
     lacking = [number for number, row in enumerate(rows) if column not in row]
     ids = [rows[number]["unique_id"] for number in lacking]
     return ColumnError(
-        f"{len(lacking)} rows of {name} have no {column!r}, for instance of series {listing(ids)}",
+        f"{len(lacking)} rows of {name} have no {quoted(column)}, for instance of series {listing(ids)}",
         "Give it in every row; null is a missing value.",
         columns=[column],
         rows=Offending({"unique_id": ids[:REPORTED], "row": lacking[:REPORTED]}, len(lacking)),
@@ -65,9 +65,9 @@ def _lacking(rows: Sequence[Mapping[str, Any]], column: str, name: str) -> Colum
 
 
 def from_csv(body: bytes, kinds: ColumnKinds, name: str, most: int) -> Columns:
-    """A CSV body of `most` rows at most, with a header; columns that are not asked for are left out."""
-    if body[: body.find(b"\n")].count(b",") > WIDE:
-        raise BadBody(f"The table has more than {WIDE:,} columns.")
+    """A CSV body of at most `most` rows, with a header. Other columns are ignored."""
+    if body[: body.find(b"\n")].count(b",") > MOST_COLUMNS:
+        raise BadBody(f"The table has more than {MOST_COLUMNS:,} columns.")
     words, numbers = {"unique_id", "ds", *kinds.categories}, {"y", *kinds.numbers}
     try:
         columns = _from_table(_read_csv(body, words, numbers), kinds, name, most)
@@ -78,21 +78,21 @@ def from_csv(body: bytes, kinds: ColumnKinds, name: str, most: int) -> Columns:
         raise BadBody(f"The body cannot be read as CSV: {_first_line(error)}.") from error
     for category in kinds.categories & columns.keys():
         values = columns[category]
-        values[among(values, _MISSING)] = None
+        values[among(values, _MISSING_TEXT)] = None
     return columns
 
 
 def _read_csv(body: bytes, words: Collection[str], numbers: Collection[str]) -> pa.Table:
     options = pa.csv.ConvertOptions(
         column_types={c: pa.string() for c in words} | {c: pa.float64() for c in numbers},
-        null_values=sorted(_MISSING),
+        null_values=sorted(_MISSING_TEXT),
         strings_can_be_null=False,  # a series may be called NA
     )
     return pa.csv.read_csv(io.BytesIO(body), convert_options=options)
 
 
 def _refuse_words(body: bytes, words: Collection[str], numbers: Collection[str], name: str) -> None:
-    """Say which rows have a word in place of a number, if that is why a table cannot be read."""
+    """Raise an error that lists rows with text in place of a number, if that is why a table cannot be read."""
     try:
         table = _read_csv(body, {*words, *numbers}, ())
         headings = table.column_names
@@ -100,13 +100,13 @@ def _refuse_words(body: bytes, words: Collection[str], numbers: Collection[str],
         return
     for heading, column in zip(headings, table.columns, strict=True):
         if heading in numbers:
-            fine = pc.or_(pc.match_substring_regex(column, _NUMBER), pc.is_in(column, pa.array(sorted(_MISSING))))
-            says = f"{heading!r} of {name} must be a number; it is not"
+            fine = pc.or_(pc.match_substring_regex(column, _NUMBER), pc.is_in(column, pa.array(sorted(_MISSING_TEXT))))
+            says = f"{quoted(heading)} of {name} must be a number; it is not"
             _refuse(~fine.to_numpy(), column.to_pylist(), heading, says)
 
 
 def from_arrow(body: bytes, kinds: ColumnKinds, name: str, most: int) -> Columns:
-    """A body of `most` rows at most in Arrow's stream format, not compressed: what is small must stay small."""
+    """A body of at most `most` rows in Arrow's stream format. Compression is refused: it could expand to any size."""
     try:
         if any(map(_is_compressed, pa.ipc.MessageReader.open_stream(io.BytesIO(body)))):
             raise BadBody("The Arrow stream is compressed: write it without compression.")
@@ -123,8 +123,8 @@ def from_arrow(body: bytes, kinds: ColumnKinds, name: str, most: int) -> Columns
 def _is_compressed(message: pa.Message) -> bool:
     """Whether the buffers of a message are compressed.
 
-    pyarrow can neither refuse compressed buffers nor tell beforehand: it expands them, whatever their size. So this
-    reads the field `compression` of the header by the library for flatbuffers, which onnxruntime brings along.
+    pyarrow cannot refuse compressed buffers or detect them before it expands them. So this reads the header's field
+    `compression` with the flatbuffers library, which onnxruntime installs.
     """
     data = message.metadata.to_pybytes()
     root = Table(data, Table(data, 0).Indirect(0))
@@ -155,7 +155,7 @@ def require(have: Collection[str], names: Sequence[str], table: str) -> None:
     missing = [name for name in names if name not in have]
     if missing:
         raise ColumnError(
-            f"{table} has no column {', '.join(map(repr, missing))}; it has {listing(list(have), 20)}",
+            f"{table} has no column {', '.join(map(quoted, missing))}; it has {listing(list(have), 20)}",
             "Rename or add the columns.",
             columns=missing,
         )
@@ -167,7 +167,9 @@ def _to_numpy(column: pa.ChunkedArray, heading: str, name: str) -> Any:
         column, kind = column.cast(kind.value_type), kind.value_type
     if pa.types.is_timestamp(kind):
         if kind.tz is not None:
-            raise _mistyped(heading, f"{heading} of {name} carries the time zone {kind.tz}", "Use times without one.")
+            raise _mistyped(
+                heading, f"{verbatim(heading)} of {name} carries the time zone {kind.tz}", "Use times without one."
+            )
         return column.to_numpy().astype("datetime64[us]")
     if pa.types.is_date(kind):
         return column.cast(pa.timestamp("us"), safe=False).to_numpy()
@@ -175,7 +177,9 @@ def _to_numpy(column: pa.ChunkedArray, heading: str, name: str) -> Any:
     if plain and not column.null_count:
         return column.to_numpy()
     if not (plain or pa.types.is_boolean(kind) or pa.types.is_null(kind) or _is_text(kind)):
-        raise _mistyped(heading, f"{heading} of {name} has type {kind}", "Use numbers, strings, bools or times.")
+        raise _mistyped(
+            heading, f"{verbatim(heading)} of {name} has type {kind}", "Use numbers, strings, bools or times."
+        )
     return np.array([*column.to_pylist(), None], object)[:-1]
 
 
@@ -188,7 +192,7 @@ def _mistyped(heading: str, problem: str, remedy: str) -> ColumnError:
 
 
 def _column(heading: str, values: Any, kinds: ColumnKinds, name: str) -> Any:
-    """Values of the kind that training had in this column."""
+    """Values converted to the type of this column in training."""
     if heading == "unique_id":
         return _keys(values, kinds.integer_ids, heading, name)
     if heading == "ds":
@@ -203,11 +207,11 @@ def _column(heading: str, values: Any, kinds: ColumnKinds, name: str) -> Any:
 
 def _keys(values: Any, integer: bool, heading: str, name: str) -> Any:
     """Integers or strings, as in training."""
-    have, what = values, f"{heading} of {name}"
+    have, what = values, f"{verbatim(heading)} of {name}"
     if values.dtype == object:
         types = set(map(type, values))
         if integer and types == {str}:  # of a CSV file
-            wrong = np.array([_INTEGER.fullmatch(value) is None for value in values])
+            wrong = np.array([_INTEGER_TEXT.fullmatch(value) is None for value in values])
             _refuse(wrong, have, heading, f"{what} must be an integer, as in training; it is not")
             values, types = np.array([*map(int, values), None], object)[:-1], {int}
         if types - {int if integer else str}:
@@ -232,18 +236,18 @@ def _floats(values: Any, heading: str, name: str) -> Any:
     if values.dtype.kind in "iuf":
         return values.astype(np.float64)
     wrong = np.array([not (v is None or type(v) in (int, float)) for v in values], bool)
-    _refuse(wrong, values, heading, f"{heading!r} of {name} must be a number; it is not")
+    _refuse(wrong, values, heading, f"{quoted(heading)} of {name} must be a number; it is not")
     try:
         return values.astype(np.float64)
     except OverflowError:
         raise ValueRangeError(
-            f"{heading!r} of {name} has numbers too large for a float", "Correct these rows.", columns=[heading]
+            f"{quoted(heading)} of {name} has numbers too large for a float", "Correct these rows.", columns=[heading]
         ) from None
 
 
 def _words(values: Any, boolean: bool, heading: str, name: str) -> Any:
-    """Categories: strings and bools as strings, and numbers where they stand for bools; None where missing."""
-    what = f"{heading!r} of {name} was a category in training"
+    """Categories as strings: strings, bools, and numbers that stand for bools; None where missing."""
+    what = f"{quoted(heading)} of {name} was a category in training"
     if values.dtype != object:
         missing = np.isnan(values.astype(float))
         if not (boolean or missing.all()):
@@ -260,7 +264,7 @@ def _refuse(wrong: Any, values: Any, heading: str, says: str, remedy: str = "Cor
         return
     at = np.flatnonzero(wrong)
     rows, shown = at[:REPORTED].tolist(), [_short(values[row]) for row in at[:REPORTED]]
-    first = ", ".join(f"row {row} ({value})" for row, value in zip(rows[:SHOWN], shown, strict=False))
+    first = ", ".join(f"row {row} ({verbatim(value)})" for row, value in zip(rows[:SHOWN], shown, strict=False))
     more = f" and {len(at) - SHOWN} more" if len(at) > SHOWN else ""
     raise ColumnError(
         f"{says} in {first}{more}",

@@ -1,4 +1,4 @@
-"""Who may come in, how much they may send, and how much is logged."""
+"""Access control, and limits of request sizes and logging."""
 
 from __future__ import annotations
 
@@ -14,28 +14,27 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from aru.serve.incoming import TooLarge
 from aru.serve.options import Options, is_local
 
-OPEN = frozenset({"/", "/docs", "/openapi.json", "/healthz", "/readyz"})  # no data in there
-STATIC = "/static/"
+OPEN = frozenset({"/", "/docs", "/openapi.json", "/healthz", "/readyz"})  # need no token: they show no data
+STATIC_PATH = "/static/"
 LINES = 60  # log records a minute
 
 
 class AccessGuard:
-    """Lets in requests with the token. Without a token, only those that were meant for this machine.
+    """Accepts requests with the token. Without a token, only requests whose Host header names this machine.
 
-    The second rule keeps web pages out that point a name of their own at 127.0.0.1 and let a visitor's browser do the
-    rest.
+    This prevents DNS rebinding: web pages whose own host name points to 127.0.0.1.
     """
 
-    # By hand, since starlette's TrustedHostMiddleware knows names but no ranges of addresses, understands [::1] only
-    # in its latest versions, and answers in plain text where clients expect an error in JSON. FastAPI's HTTPBearer and
-    # starlette's AuthenticationMiddleware leave the comparison of the token to us, which is all there is to it.
+    # Written by hand: starlette's TrustedHostMiddleware knows no address ranges, reads [::1] only in its latest
+    # versions, and answers in plain text instead of JSON. FastAPI's HTTPBearer and starlette's AuthenticationMiddleware
+    # would leave the comparison of the token to us anyway.
 
     def __init__(self, app: ASGIApp, options: Options) -> None:
         self._app = app
         self._token = None if options.token is None else f"Bearer {options.token}".encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or answer it."""
+        """Pass a request on, or refuse it."""
         answer = self._refusal(scope) if scope["type"] == "http" else None
         await (answer or self._app)(scope, receive, send)
 
@@ -44,7 +43,7 @@ class AccessGuard:
         if self._token is None:
             if is_local(_host(headers.get("host", ""))):
                 return None
-            return _refuse(400, "HostError", "Without a token this service answers to 127.0.0.1 and localhost alone.")
+            return _refuse(400, "HostError", "Without a token this service answers only to 127.0.0.1 and localhost.")
         given = headers.get("authorization", "").encode("latin-1")
         if _is_open(scope["path"]) or hmac.compare_digest(given, self._token):
             return None
@@ -54,7 +53,7 @@ class AccessGuard:
 
 
 def _is_open(path: str) -> bool:
-    return path in OPEN or path.startswith(STATIC)
+    return path in OPEN or path.startswith(STATIC_PATH)
 
 
 def _host(value: str) -> str:
@@ -81,7 +80,7 @@ async def read_body(request: Request, limit: int) -> bytes:
 
 
 class LogBudget(logging.Filter):
-    """Lets so many records a minute through, and says how many it held back."""
+    """Limits log records per minute, and reports how many were left out."""
 
     def __init__(self, lines: int = LINES) -> None:
         super().__init__()

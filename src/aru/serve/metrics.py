@@ -1,4 +1,4 @@
-"""What Prometheus reads, and how many observations came in lately."""
+"""Metrics for Prometheus, and the recent rate of observations."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import time
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-MINUTE = 60.0
+RATE_SECONDS = 60.0
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
-ROWS = tuple(4.0**i for i in range(10))
+BATCH_BUCKETS = tuple(4.0**i for i in range(10))
 
 
 class Metrics:
@@ -25,7 +25,7 @@ class Metrics:
         )
         self.rows = Counter("aru_rows", "Observations by what became of them.", ("outcome",), registry=registry)
         self.batch_rows = Histogram(
-            "aru_batch_rows", "Observations computed together.", buckets=ROWS, registry=registry
+            "aru_batch_rows", "Observations computed together.", buckets=BATCH_BUCKETS, registry=registry
         )
         self.batch_seconds = Histogram(
             "aru_batch_seconds", "Time to compute and store a batch.", buckets=SECONDS, registry=registry
@@ -49,12 +49,12 @@ class RowRate:
     """Rows per second over the last minute."""
 
     def __init__(self) -> None:
-        self._seconds: collections.deque[tuple[int, int]] = collections.deque(maxlen=int(MINUTE) + 1)
+        self._seconds: collections.deque[tuple[int, int]] = collections.deque(maxlen=int(RATE_SECONDS) + 1)
         self._lock = threading.Lock()
         self._began = time.monotonic()
 
     def add(self, rows: int) -> None:
-        """Count rows that came in now."""
+        """Count rows that arrived now."""
         second = int(time.monotonic())
         with self._lock:
             if self._seconds and self._seconds[-1][0] == second:
@@ -62,15 +62,15 @@ class RowRate:
             self._seconds.append((second, rows))
 
     def by_second(self) -> list[int]:
-        """Rows in each of the latest whole seconds, a minute of them, oldest first."""
+        """Rows in each whole second of the last minute, oldest first."""
         now = int(time.monotonic())
         with self._lock:
             found = dict(self._seconds)
-        return [found.get(second, 0) for second in range(now - int(MINUTE), now)]
+        return [found.get(second, 0) for second in range(now - int(RATE_SECONDS), now)]
 
     def per_second(self) -> float:
-        """The average so far, of a minute at most."""
+        """Average over the last minute, or since the start if that is shorter."""
         now = time.monotonic()
         with self._lock:
-            total = sum(rows for second, rows in self._seconds if second > now - MINUTE)
-        return total / max(1.0, min(MINUTE, now - self._began))
+            total = sum(rows for second, rows in self._seconds if second > now - RATE_SECONDS)
+        return total / max(1.0, min(RATE_SECONDS, now - self._began))

@@ -1,10 +1,10 @@
-"""Recent history and accuracy of every series, in a SQLite file beside the states and never inside them.
+"""Monitors recent history and accuracy of every series, in a SQLite file separate from the states.
 
-Of each series the state at an origin is kept. When a window of rows has passed since, the forecast from that origin is
-made, with and without what the series had taught, and compared with what came (`aru.runtime.truth`); the present
-becomes the next origin. So a series costs two forecasts a window, however often it is updated, and known covariates are
-those that came. The latest rows with their forecasts are kept in a ring of fixed size, and so are the sums over all
-series at the latest times. The file may be deleted whenever no service uses it.
+For each series the state at an origin is kept. After a window of rows the forecast from that origin is made, with and
+without adaptation, and compared with the actual values (`aru.runtime.truth`). The present state is the next origin. So
+a series costs two forecasts per window, however often it is updated, with the covariates that came with the rows. The
+latest rows with their forecasts are kept in a ring of fixed size, as are the sums over all series at the latest times.
+The file may be deleted when no service uses it.
 """
 
 from __future__ import annotations
@@ -20,30 +20,29 @@ import numpy.typing as npt
 import torch
 
 from aru.data.columns import Bools, Ints
-from aru.errors import StorageError
+from aru.errors import StorageError, verbatim
 from aru.nn.tree import take
-from aru.runtime import Runtime
-from aru.runtime.engine import NetworkEngine
+from aru.runtime import ForecastRuntime
 from aru.runtime.records import Record
 from aru.runtime.state import SeriesState, present_rows
 from aru.runtime.truth import HUGE, what_came
 from aru.store import Key
+from aru.store.sqlite import VARIABLES
 
 KEPT = 100  # latest rows of a series
 TIMES = 1000  # latest times at which any series was scored
-FORMAT = 1  # of the tables below
+MONITOR_FORMAT = 1  # of the tables below
 QUANTILES = (0.5, 0.1, 0.9)
 ROW = np.dtype(
     [("ds", "<i8"), *((n, "<f8") for n in ("y", "median", "lo_80", "hi_80", "median_global", "local"))]
 )  # local: what the adapted mean adds to the global one
-FORECASTS = ("median", "lo_80", "hi_80", "median_global", "local")
+FORECAST_FIELDS = ("median", "lo_80", "hi_80", "median_global", "local")
 NEVER = np.iinfo(np.int64).min  # time of a slot that is still empty
-AT_ONCE = 2**13  # series
-VARIABLES = 2**14  # of one statement
+MONITORED_AT_ONCE = 2**13  # series
 
 Ring = npt.NDArray[Any]  # (series, KEPT) of ROW, latest rows last
 
-TABLES = """
+CREATE_TABLES = """
 CREATE TABLE about (model TEXT NOT NULL);
 CREATE TABLE kept (id PRIMARY KEY, origin BLOB NOT NULL, ring BLOB NOT NULL);
 CREATE TABLE scores (id PRIMARY KEY, step INTEGER NOT NULL, scored INTEGER NOT NULL, error REAL NOT NULL,
@@ -62,7 +61,7 @@ ADD_TIME = "INSERT INTO times VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (ds) DO UPDA
 
 
 class AccuracySums(NamedTuple):
-    """Sums over rows that were compared with their forecasts."""
+    """Sums over scored rows: those with an actual value and a forecast."""
 
     scored: int = 0
     error: float = 0.0
@@ -74,19 +73,19 @@ class AccuracySums(NamedTuple):
 class Monitor:
     """Watches the series of one model. Safe for several threads."""
 
-    def __init__(self, runtime: Runtime[NetworkEngine], path: Path | None) -> None:
-        self._runtime, self._engine = runtime, runtime.engine
+    def __init__(self, runtime: ForecastRuntime, path: Path | None) -> None:
+        self._runtime = runtime
         self._lock = threading.Lock()
-        self._window = min(self._engine.h, self._engine.kept)
+        self._window = min(runtime.h, runtime.no_records().now.context.rows.y.shape[1])
         about = runtime.describe()
-        self._database = _connect(path, f"{about.fingerprint} {about.size} {KEPT} {FORMAT}")
+        self._database = _connect(path, f"{about.fingerprint} {about.size} {KEPT} {MONITOR_FORMAT}")
 
     def observe(self, ids: Sequence[Key], state: SeriesState) -> None:
-        """Take note of the states of series after an update."""
-        for at in range(0, len(ids), AT_ONCE):
-            index = torch.arange(at, min(at + AT_ONCE, len(ids)), device=state.last.device)
+        """Score series with their states after an update."""
+        for at in range(0, len(ids), MONITORED_AT_ONCE):
+            index = torch.arange(at, min(at + MONITORED_AT_ONCE, len(ids)), device=state.last.device)
             with self._lock, self._database:
-                self._observe(list(ids[at : at + AT_ONCE]), take(state, index))
+                self._observe(list(ids[at : at + MONITORED_AT_ONCE]), take(state, index))
 
     def forget(self, ids: Iterable[Key]) -> None:
         """Remove series."""
@@ -95,7 +94,7 @@ class Monitor:
                 self._database.executemany(f"DELETE FROM {table} WHERE id = ?", [(key,) for key in ids])
 
     def scores(self, ids: Sequence[Key]) -> dict[Key, AccuracySums]:
-        """The accuracy of those of these series of which a window has passed."""
+        """The accuracy of these series, where a window has passed."""
         with self._lock:
             found = self._read(ids, f"id, {SUMS}", "scores")
         return {key: score for key, sums in found.items() if (score := AccuracySums(*sums)).scored}
@@ -107,7 +106,7 @@ class Monitor:
         return AccuracySums(*(value or 0 for value in found))
 
     def helped(self) -> tuple[int, int, int]:
-        """How many series were scored, and for how many of them the adapted forecast did better, and worse."""
+        """Number of series that were scored, and of those for which the adapted forecast was better, and worse."""
         sums = "sum(error < global_error), sum(error > global_error)"
         ((scored, better, worse),) = self._select(f"SELECT count(*), {sums} FROM scores WHERE scored > 0", ())
         return scored, better or 0, worse or 0
@@ -118,18 +117,18 @@ class Monitor:
         return [(ds, AccuracySums(*sums)) for ds, *sums in found]
 
     def drifting(self, limit: int) -> list[tuple[Key, float, AccuracySums]]:
-        """The series whose latest window went worst, compared with the windows before."""
+        """The series whose error rose most in the latest window, relative to the windows before."""
         statement = f"SELECT id, drift, {SUMS} FROM scores WHERE drift IS NOT NULL ORDER BY drift DESC LIMIT ?"
         return [(key, drift, AccuracySums(*rest)) for key, drift, *rest in self._select(statement, (limit,))]
 
     def rings(self, ids: Sequence[Key]) -> dict[Key, Ring]:
-        """The rows of series up to their latest origins, with the forecasts that were made of them."""
+        """The rows of series up to their latest origins, with their forecasts."""
         with self._lock:
             found = self._read(ids, "id, ring", "kept")
         return {key: ring[ring["ds"] != NEVER] for key, (blob,) in found.items() for ring in _rings([blob])}
 
     def history(self, key: Key, state: SeriesState) -> Ring:
-        """The latest rows of one series in this state, with the forecasts that were made of them."""
+        """The latest rows of one series in this state, with their forecasts."""
         ring = self.rings([key]).get(key, np.zeros(0, ROW))
         context, valid = self._context(state)
         newer = context[valid & (context["ds"] > (ring["ds"].max() if ring.size else NEVER))]
@@ -137,7 +136,7 @@ class Monitor:
         return rows
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         with self._lock:
             self._database.close()
 
@@ -149,7 +148,7 @@ class Monitor:
         steps = state.steps.cpu().numpy()
         begun = self._read(ids, "id, step", "scores")
         origin = np.array([begun.get(key, (np.iinfo(np.int64).max,))[0] for key in ids])
-        known = origin <= steps  # a later origin is one of states that were there before
+        known = origin <= steps  # a later origin belongs to states that were replaced since
         due = np.flatnonzero(~known | (steps - origin >= self._window))
         if len(due) == 0:
             return
@@ -170,7 +169,7 @@ class Monitor:
         context, valid = self._context(now)
         E = context.shape[1]
         passed = (now.steps - origin.steps).cpu().numpy()
-        whole = np.flatnonzero(passed <= E)  # else the rows after the origin are no longer in sight
+        whole = np.flatnonzero(passed <= E)  # else the context no longer holds all rows after the origin
         if len(whole):
             index = torch.from_numpy(whole).to(now.last.device)
             self._fill_in(context, whole, take(origin, index), take(now, index), passed[whole])
@@ -178,20 +177,20 @@ class Monitor:
 
     def _fill_in(self, context: Ring, which: Ints, origin: SeriesState, now: SeriesState, passed: Ints) -> None:
         """Write the forecasts of the window after the origin into the rows of the context."""
-        engine, w = self._engine, self._window
-        ahead, y = what_came(origin, now, engine.h)
-        adapted = engine.forecast(origin, ahead, QUANTILES).cpu()
-        plain = engine.forecast(engine.unadapted(origin), ahead, QUANTILES[:1]).cpu()
+        runtime, w = self._runtime, self._window
+        ahead, y = what_came(origin, now, runtime.h)
+        adapted = runtime.forecast(origin, ahead, QUANTILES)
+        plain = runtime.global_forecast(origin, ahead, QUANTILES[:1])
         values = [*adapted.quantiles, *plain.quantiles, adapted.mean - plain.mean]
         made = np.stack([value[:, :w].double().numpy() for value in values])
-        made[:, ~_is_usable(made[:4]).all(0)] = np.nan  # a forecast that is none
+        made[:, ~_is_usable(made[:4]).all(0)] = np.nan  # not a usable forecast
         at = context.shape[1] - passed[:, None] + np.arange(w)
-        for name, column in zip(("y", *FORECASTS), (y.cpu().numpy()[:, :w], *made), strict=True):
+        for name, column in zip(("y", *FORECAST_FIELDS), (y.cpu().numpy()[:, :w], *made), strict=True):
             context[name][which[:, None], at] = column
         self._add_times(context[which[:, None], at].ravel())
 
     def _add_times(self, rows: Ring) -> None:
-        """Add rows with forecasts to the sums of their times, of which the latest stay."""
+        """Add scored rows to the sums of their times, and keep the latest times."""
         rows = rows[_is_scored(rows)]
         ds, place = np.unique(rows["ds"], return_inverse=True)
         sums = [np.bincount(place, values, len(ds)) for values in _terms(rows)]
@@ -201,12 +200,12 @@ class Monitor:
         )
 
     def _context(self, state: SeriesState) -> tuple[Ring, Bools]:
-        """The rows in the context, without forecasts, and which of them are no padding."""
+        """The rows in the context, without forecasts, and which of them are not padding."""
         seen = state.context.rows
         rows = np.zeros(tuple(seen.ds.shape), ROW)
         rows["ds"] = seen.ds.cpu().numpy()
         rows["y"] = torch.where(seen.observed, seen.y, torch.nan).cpu().numpy()
-        for name in FORECASTS:
+        for name in FORECAST_FIELDS:
             rows[name] = np.nan
         valid: Bools = present_rows(state).cpu().numpy()
         return rows, valid
@@ -231,7 +230,7 @@ class Monitor:
 
 
 def _append(rings: Ring, context: Ring, counts: Ints) -> Ring:
-    """Put the last `counts` rows of each context behind the rows of its ring; the oldest give way."""
+    """Append the last `counts` rows of each context to its ring, and drop the oldest rows."""
     n, E = context.shape
     back = np.arange(KEPT, 0, -1)  # 1 is the latest
     new = counts[:, None]
@@ -245,26 +244,26 @@ def _rings(blobs: Sequence[bytes]) -> Ring:
 
 
 def _is_scored(rows: Ring) -> Bools:
-    """Which rows have a value and a forecast of it."""
+    """Which rows have an actual value and a forecast."""
     scored: Bools = (rows["ds"] != NEVER) & _is_usable(rows["y"]) & _is_usable(rows["median"])
     return scored
 
 
 def _is_usable(values: Any) -> Bools:
-    """Numbers that can be compared and added up; NaN, infinity and what is absurdly large score nothing."""
+    """Which numbers can be scored: not NaN, infinite or absurdly large."""
     usable: Bools = np.abs(values) < HUGE
     return usable
 
 
 def _terms(rows: Ring) -> tuple[Any, ...]:
-    """What each scored row adds to the sums of a Score."""
+    """What each scored row adds to `AccuracySums`."""
     y = rows["y"]
     covered = (rows["lo_80"] <= y) & (y <= rows["hi_80"])
     return np.ones(y.shape), np.abs(y - rows["median"]), np.abs(y - rows["median_global"]), np.abs(y), covered
 
 
 def _scores(rings: Ring, window: int) -> tuple[list[Any], ...]:
-    """Sums over each ring, and how much worse its latest window went than those before."""
+    """Sums over each ring, and its drift: ND of the latest window over ND of those before."""
     scored, terms = _is_scored(rings), _terms(rings)
 
     def total(which: Bools) -> list[Any]:
@@ -279,15 +278,15 @@ def _scores(rings: Ring, window: int) -> tuple[list[Any], ...]:
 
 
 def _connect(path: Path | None, model: str) -> sqlite3.Connection:
-    """Open the file. What another model left in it is removed."""
-    make = f"{TABLES} INSERT INTO about VALUES ('{model}'); COMMIT;"
+    """Open the file. Tables of another model are removed."""
+    make = f"{CREATE_TABLES} INSERT INTO about VALUES ('{model}'); COMMIT;"
     database = None
     try:
         database = sqlite3.connect(path or ":memory:", check_same_thread=False)
         database.execute("PRAGMA journal_mode=WAL")
         database.execute("PRAGMA synchronous=NORMAL")
         tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        if tables and not {"about", "kept", "scores"} <= tables <= NAMES:
+        if tables and tables != NAMES:
             raise sqlite3.DatabaseError("it is a database of another program")
         if tables and database.execute("SELECT model FROM about").fetchall() != [(model,)]:
             drop = " ".join(f"DROP TABLE {name};" for name in sorted(tables))
@@ -297,5 +296,7 @@ def _connect(path: Path | None, model: str) -> sqlite3.Connection:
     except sqlite3.Error as error:
         if database is not None:
             database.close()
-        raise StorageError(f"{path} cannot be used for monitoring: {error}", "Delete the file, or move it.") from error
+        raise StorageError(
+            f"{verbatim(path)} cannot be used for monitoring: {verbatim(error)}", "Delete the file, or move it."
+        ) from error
     return database

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import ipaddress
 
-from aru.errors import ConfigError
+from aru.errors import ConfigError, quoted, verbatim
 
 MANY_LEVELS = 20  # prediction intervals that one request may ask for
 LONGEST = 500  # characters of an id or a time
@@ -13,15 +13,15 @@ LONGEST = 500  # characters of an id or a time
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Where a service listens, whom it lets in, and how much it takes at once.
+    """Address, access and limits of a service.
 
     Args:
-        host: Address to listen on. Without a token only this machine's own.
+        host: Address to listen on. Without a token only addresses of this machine are allowed.
         port: Port; 0 takes a free one.
-        token: What clients must send as `Authorization: Bearer ...`; None lets in whoever reaches the address.
-        max_rows: Rows of a request, of a forecast, and of the requests that are computed together.
-        max_bytes: Size of a request's body.
-        monitor: Keep recent history and accuracy of every series beside the states.
+        token: Token that clients must send as `Authorization: Bearer ...`; None accepts all clients.
+        max_rows: Most rows of a request, of a forecast, and of a batch of requests.
+        max_bytes: Most bytes of a request's body.
+        monitor: Whether to keep recent history and accuracy of every series.
     """
 
     host: str = "127.0.0.1"
@@ -35,7 +35,7 @@ class Options:
         for name in ("max_rows", "max_bytes"):
             value = getattr(self, name)
             if isinstance(value, bool) or value < 1:
-                raise ConfigError(f"`{name}` must be a whole number of at least 1, got {value!r}")
+                raise ConfigError(f"`{name}` must be a whole number of at least 1, got {quoted(value)}")
         if not 0 <= self.port < 2**16:
             raise ConfigError(f"`port` must lie between 0 and 65535, got {self.port}")
         if self.token is not None and (
@@ -44,7 +44,7 @@ class Options:
             raise ConfigError("A token has at least 16 characters, all of them plain ASCII", "Choose another one.")
         if self.token is None and not is_local(self.host):
             raise ConfigError(
-                f"{self.host} can be reached by other machines",
+                f"{verbatim(self.host)} can be reached by other machines",
                 "Give a token (--token-file or ARU_TOKEN), or listen on 127.0.0.1.",
             )
 

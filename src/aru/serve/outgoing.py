@@ -1,10 +1,10 @@
-"""Columns as they leave the service: JSON, CSV or Arrow, with times as clients write them."""
+"""Columns as JSON, CSV or Arrow responses, with times in the format of requests."""
 
 from __future__ import annotations
 
 import io
-import re
 from collections.abc import Mapping
+from datetime import date
 from typing import Any
 
 import numpy as np
@@ -14,12 +14,9 @@ import pyarrow as pa
 from aru.data.frequency import to_index
 from aru.errors import Offending
 
-_TIME = re.compile(r"(\d{4}-\d\d-\d\d)(?: (\d\d:\d\d:\d\d(?:\.\d+)?))?")
-_WHOLE = re.compile(r"[+-]?\d{1,19}")
-
 
 def times(ds: Any, datetime: bool) -> list[Any]:
-    """Internal times as JSON and CSV have them: ISO times, or integers."""
+    """Internal times for JSON and CSV: ISO times, or integers."""
     if not datetime:
         return list(map(int, ds))
     stamps = np.asarray(ds, np.int64).view("datetime64[us]")
@@ -70,28 +67,12 @@ def to_arrow(columns: Mapping[str, Any], datetime: bool) -> bytes:
     return sink.getvalue()
 
 
-def offending_rows(rows: Offending, integer_ids: bool, datetime: bool) -> list[dict[str, Any]]:
-    """The rows that an error lists, with ids and times as other answers have them.
-
-    Errors name rows by text. A client wants the values that it sent: integers, or ISO times.
-    """
-    columns = dict(rows.columns)
-    if integer_ids and "unique_id" in columns:
-        columns["unique_id"] = list(map(_whole, columns["unique_id"]))
-    if "ds" in columns:
-        columns["ds"] = list(map(_iso if datetime else _whole, columns["ds"]))
-    return _as_rows({name: list(map(_finite, values)) for name, values in columns.items()})
+def offending_rows(rows: Offending) -> list[dict[str, Any]]:
+    """The rows that an error lists, with times as in other responses, and null for NaN and infinity."""
+    return _as_rows({name: list(map(_json, values)) for name, values in rows.columns.items()})
 
 
-def _whole(text: Any) -> Any:
-    return int(text) if isinstance(text, str) and _WHOLE.fullmatch(text) else text
-
-
-def _iso(text: Any) -> Any:
-    """`2024-01-31` and `2024-01-31 18:00:00` as `times` writes them; other text stays as it is."""
-    found = _TIME.fullmatch(text) if isinstance(text, str) else None
-    return f"{found[1]}T{found[2] or '00:00:00'}" if found else text
-
-
-def _finite(value: Any) -> Any:
+def _json(value: Any) -> Any:
+    if isinstance(value, date):
+        return value.isoformat()
     return None if isinstance(value, float) and not np.isfinite(value) else value

@@ -1,4 +1,4 @@
-"""From the bytes of a request to what the service works on."""
+"""Parse the bytes of a request."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aru.serve.incoming import BadBody, TooLarge, from_arrow, from_csv, from_row
 from aru.serve.service import ForecastRequest, Service, UpdateRequest, unique_ids
 from aru.serve.tables import ARROW, CSV, JSON, ColumnKinds, Columns
 
-SHOWN = 20  # faults of a body that an answer lists
+FAULTS_SHOWN = 20  # faults of a body that an answer lists
 
 _observations: TypeAdapter[schemas.ObservationsBody] = TypeAdapter(schemas.ObservationsBody)
 _forecasts: TypeAdapter[schemas.ForecastBody] = TypeAdapter(schemas.ForecastBody)
@@ -30,7 +30,7 @@ class InvalidBody(Exception):
         super().__init__("The body does not have the form that /docs describes.")
         self.faults = [
             {"where": ".".join(map(str, fault["loc"])), "reason": fault["msg"]}
-            for fault in error.errors(include_url=False, include_context=False, include_input=False)[:SHOWN]
+            for fault in error.errors(include_url=False, include_context=False, include_input=False)[:FAULTS_SHOWN]
         ]
 
 
@@ -41,7 +41,7 @@ class Reader(NamedTuple):
     max_rows: int
 
     def update(self, body: bytes, content: str, late: Any) -> UpdateRequest:
-        """New observations. `late` counts where the body does not say it."""
+        """New observations. `late` is used if the body does not contain it."""
         kinds = self.service.tables
         static: Columns | None = None
         if content == JSON:
@@ -61,7 +61,7 @@ class Reader(NamedTuple):
         return UpdateRequest(rows, ids, static if static is None else tables.only(static, ids), late)
 
     def forecast(self, body: bytes, content: str, ids: Sequence[str], level: Sequence[float]) -> ForecastRequest:
-        """What to forecast. `ids` and `level` count where the body cannot say it, which is in CSV and Arrow."""
+        """What to forecast. `ids` and `level` are used for CSV and Arrow, whose bodies cannot contain them."""
         kinds, futr, wanted = self.service.tables.future, None, None
         if content == JSON:
             given = _read(_forecasts.validate_json, body)
@@ -76,7 +76,7 @@ class Reader(NamedTuple):
         if wanted is None:
             wanted = self.service.keys() if futr is None else unique_ids(futr["unique_id"])
         keys = list(dict.fromkeys(wanted))
-        self._check(len(keys) * self.service.engine.settings.h, "rows of forecasts")
+        self._check(len(keys) * self.service.runtime.h, "rows of forecasts")
         if not keys:
             raise InputError("There is no series to forecast", "Send observations first, or name a series.")
         if futr is not None and len(keys) < len(futr["unique_id"]):

@@ -1,4 +1,4 @@
-"""What goes over the wire, as pydantic types: they check requests and describe both directions in OpenAPI."""
+"""Requests and responses as pydantic types: they check requests and describe both in OpenAPI."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Id = Text | Whole
 Time = Annotated[Text | Whole, Field(description="ISO time without time zone, or an integer where training had those.")]
 Level = Annotated[float, Field(strict=True, gt=0, lt=100)]
 
-OBSERVATIONS: dict[str, Any] = {
+OBSERVATIONS_EXAMPLE: dict[str, Any] = {
     "observations": [
         {"unique_id": "shop-1", "ds": "2024-09-01", "y": 311.5, "promo": 1},
         {"unique_id": "shop-2", "ds": "2024-09-01", "y": None, "promo": 0},
     ]
 }
-FORECASTS: dict[str, Any] = {
+FORECASTS_EXAMPLE: dict[str, Any] = {
     "unique_ids": ["shop-1"],
     "futr": [{"unique_id": "shop-1", "ds": "2024-09-02", "promo": 0}],
     "level": [80, 95],
@@ -53,7 +53,7 @@ class StaticRow(TypedDict):
     unique_id: Id
 
 
-@with_config(ConfigDict(extra="forbid", json_schema_extra={"examples": [OBSERVATIONS]}))
+@with_config(ConfigDict(extra="forbid", json_schema_extra={"examples": [OBSERVATIONS_EXAMPLE]}))
 class ObservationsBody(TypedDict):
     """New observations, rows in any order. Either all of them are taken in or none."""
 
@@ -67,7 +67,7 @@ class ObservationsBody(TypedDict):
     ]
 
 
-@with_config(ConfigDict(extra="forbid", json_schema_extra={"examples": [FORECASTS]}))
+@with_config(ConfigDict(extra="forbid", json_schema_extra={"examples": [FORECASTS_EXAMPLE]}))
 class ForecastBody(TypedDict):
     """Which series to forecast."""
 
@@ -113,8 +113,8 @@ class Accuracy(BaseModel):
 
     observations: int = Field(description="How many observations were compared with a forecast.")
     nd: float | None = Field(description="Sum of |y - median| over sum of |y|.")
-    nd_global: float | None = Field(description="The same for the forecast without what the series has taught.")
-    coverage_80: float | None = Field(description="Share of them inside the 80 % interval of the adapted forecast.")
+    nd_global: float | None = Field(description="The same for the forecast without adaptation.")
+    coverage_80: float | None = Field(description="Share of observations inside the adapted forecast's 80 % interval.")
 
 
 class SeriesRow(BaseModel):
@@ -134,14 +134,14 @@ class SeriesPage(BaseModel):
 
 
 class SeriesReport(SeriesRow):
-    """All there is to say about a series."""
+    """Details of a series."""
 
     y: float | None = Field(description="Latest value; null where it is missing.")
     effective_sample_size: list[float] | None = Field(
-        description="Observations that the local statistics still weigh, one number per aging factor; null where the "
-        "model has none."
+        description="Effective number of observations in the local statistics, per aging factor; null if the model has "
+        "none."
     )
-    aging_factors: list[float] | None = Field(description="Weight that an observation keeps from one step to the next.")
+    aging_factors: list[float] | None = Field(description="Share of an observation's weight that remains after a step.")
 
 
 class Forgotten(BaseModel):
@@ -151,22 +151,22 @@ class Forgotten(BaseModel):
 
 
 class Drift(Accuracy):
-    """A series whose latest window went worse than those before it."""
+    """A series whose latest window had a larger error than those before it."""
 
     unique_id: str | int
     drift: float = Field(description="ND of the latest window over ND of the earlier ones.")
     y: list[float | None] = Field(description="Its latest values that were compared with a forecast.")
-    median: list[float | None] = Field(description="What had been forecast for them.")
+    median: list[float | None] = Field(description="The forecast medians of these values.")
 
 
 class Moment(Accuracy):
-    """The accuracy of all series over the h times up to one."""
+    """The accuracy of all series over the h times up to `ds`."""
 
     ds: str | int
 
 
 class ModelSummary(BaseModel):
-    """What forecasts."""
+    """The model of the service."""
 
     name: str
     h: int
@@ -182,15 +182,15 @@ class Fleet(BaseModel):
     observations_per_second: float = Field(description="Over the last minute.")
     observations_by_second: list[int] = Field(description="The same second by second, oldest first.")
     accuracy: Accuracy
-    series_scored: int = Field(description="Series with forecasts that were compared with what came.")
-    series_improved: int = Field(description="Those of them for which the adapted forecast was better than the global.")
-    series_worsened: int = Field(description="Those for which it was worse.")
+    series_scored: int = Field(description="Series whose forecasts were compared with observations.")
+    series_improved: int = Field(description="Scored series whose adapted forecast was better than the global one.")
+    series_worsened: int = Field(description="Scored series whose adapted forecast was worse than the global one.")
     timeline: list[Moment]
     drifting: list[Drift]
 
 
 class HistoryRow(BaseModel):
-    """What came at one time, and what had been forecast for it one window ahead."""
+    """The observation at one time, and its forecast made up to one window before."""
 
     ds: str | int
     y: float | None
@@ -204,14 +204,14 @@ class HistoryRow(BaseModel):
 
 
 class SeriesMonitor(SeriesReport):
-    """A series with its recent history, past forecasts against what came, and the forecast from now on."""
+    """A series with its recent history, past forecasts, and present forecast."""
 
     model: ModelSummary
     monitored: bool = Field(description="Whether recent history and accuracy are kept.")
     history: list[HistoryRow]
     forecast: list[dict[str, Any]] | None = Field(
         description="Rows of ds, mean, median, lo_L and hi_L for every level, mean_global, median_global, and local, "
-        "which is the local model's contribution: mean - mean_global. null where `forecast_missing` says why."
+        "which is the local model's contribution: mean - mean_global. If null, `forecast_missing` has the reason."
     )
     forecast_missing: str | None
 
@@ -222,23 +222,23 @@ class Problem(BaseModel):
     type: str
     message: str = Field(description="What is wrong and what to do about it.")
     remedy: str | None = Field(None, description="What to do about it: the last part of the message.")
-    columns: list[str] | None = Field(None, description="The columns that it is about.")
+    columns: list[str] | None = Field(None, description="The columns concerned.")
     rows: list[dict[str, Any]] | None = Field(
         None,
-        description="The first 100 rows that it is about: unique_id, ds, number of the row in the table (from 0), "
-        "reason, as far as they are known; for a body or a parameter of another form: where, and the reason.",
+        description="The first 100 rows concerned: unique_id, ds, number of the row in the table (from 0) and reason, "
+        "as far as known; for a malformed body or parameter: place and reason.",
     )
-    total_rows: int | None = Field(None, description="How many rows it is about.")
-    id: str | None = Field(None, description="To be found in the server's log.")
+    total_rows: int | None = Field(None, description="Number of rows concerned.")
+    id: str | None = Field(None, description="Id of the error in the server's log.")
 
 
 class Failure(BaseModel):
-    """The body of every answer that is no success."""
+    """The body of every error response."""
 
     error: Problem
 
 
 class Health(BaseModel):
-    """Sign of life."""
+    """State of the service."""
 
     status: Literal["ok", "starting", "stopping"]

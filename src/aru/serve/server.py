@@ -1,4 +1,4 @@
-"""Listen, serve, and stop when asked to."""
+"""Run the service until it is stopped."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pathlib import Path
 
 import uvicorn
 
-from aru.errors import ConfigError
+from aru.errors import ConfigError, verbatim
 from aru.serve.app import create_app
 from aru.serve.limits import LogBudget
 from aru.serve.options import Options
 from aru.settings import AcceleratorName
 from aru.stream import Stream
 
-PATIENCE = 30  # seconds for requests in flight when the service stops
+PATIENCE = 30  # seconds to finish requests when the service stops
 QUEUE = 2048  # connections that wait to be accepted
 
 
@@ -29,9 +29,9 @@ def serve(
     accelerator: AcceleratorName = "auto",
     started: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Serve until the process is asked to stop. `started` gets the address when the model is loaded and warmed up.
+    """Serve until the process is asked to stop. `started` is called with the address when the model is warmed up.
 
-    Clients that come earlier wait: the address is taken first, so that a port in use is known at once.
+    The port is bound before the model is loaded, so that a port in use fails at once. Early clients wait.
     """
     listener = listen(options)
     try:
@@ -48,7 +48,7 @@ def serve(
         )
         host = f"[{options.host}]" if ":" in options.host else options.host
         gc.collect()
-        gc.freeze()  # what is loaded stays: to look through it again and again would hold up every request
+        gc.freeze()  # garbage collection need not scan what is loaded, which would delay requests
         started(f"http://{host}:{listener.getsockname()[1]}")
         with contextlib.suppress(KeyboardInterrupt):  # uvicorn raises it again after it has stopped
             uvicorn.Server(config).run([listener])
@@ -67,13 +67,14 @@ def listen(options: Options) -> socket.socket:
     except OSError as error:
         listener.close()
         raise ConfigError(
-            f"Nothing can listen on {options.host}, port {options.port}: {error.strerror or error}", "Choose another."
+            f"Nothing can listen on {verbatim(options.host)}, port {options.port}: {verbatim(error.strerror or error)}",
+            "Choose another.",
         ) from error
     return listener
 
 
 def _bound_logs() -> None:
-    """Errors and warnings to standard error, so many a minute."""
+    """Log errors and warnings to standard error, with a limit per minute."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(levelname)s %(message)s"))
     handler.addFilter(LogBudget())

@@ -1,4 +1,4 @@
-"""What the service does, apart from HTTP: updates and forecasts of many requests at once, questions about series."""
+"""The service without HTTP: batched updates and forecasts of many requests, and queries about series."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from aru.errors import InputError, UnknownSeriesError
+from aru.errors import InputError, UnknownSeriesError, name_series
 from aru.runtime.state import SeriesState
 from aru.runtime.update import Late, Update
 from aru.serve import outgoing, summaries, tables
@@ -50,7 +50,7 @@ class UpdateRequest(NamedTuple):
 
 
 class ForecastRequest(NamedTuple):
-    """Series of one request, in order and each once, and the known covariates of their next steps."""
+    """The distinct series of one request, in order, and the known-future covariates of their next steps."""
 
     ids: list[Key]
     futr: Columns | None
@@ -58,7 +58,7 @@ class ForecastRequest(NamedTuple):
 
 
 class ForgetRequest(NamedTuple):
-    """Series to remove for good."""
+    """Series whose states are to be deleted."""
 
     ids: list[Key]
 
@@ -68,18 +68,18 @@ class Service:
 
     def __init__(self, stream: Stream, monitor: bool) -> None:
         self.stream = stream
-        self.engine, self.metrics, self.rate = stream.runtime.engine, Metrics(), RowRate()
-        self.datetime = self.engine.schema.datetime
-        self.tables = TableKinds.of(self.engine.settings, self.engine.schema)
+        self.runtime, self.metrics, self.rate = stream.runtime, Metrics(), RowRate()
+        self.datetime = self.runtime.schema.datetime
+        self.tables = TableKinds.of(self.runtime.settings, self.runtime.schema)
         self.monitor = Monitor(stream.runtime, _beside(stream)) if monitor else None
         self.fans = Fans(stream.runtime)
-        self._unseen: list[Update | list[Key]] = []  # what the monitor has to know: updates, and series that are gone
+        self._unseen: list[Update | list[Key]] = []  # not yet seen by the monitor: updates, and deleted series
         self._known = len(self.keys())
 
     # Requests of many clients
 
     def update(self, requests: list[UpdateRequest | ForgetRequest]) -> list[Outcome]:
-        """Take in observations and remove series: one network pass and one commit per group of requests."""
+        """Take in observations and delete series, with one network pass and one commit per group of requests."""
         began = time.perf_counter()
         kinds = [
             (r.late, r.rows["ds"].dtype.kind, r.static is None) if isinstance(r, UpdateRequest) else "forget"
@@ -93,7 +93,7 @@ class Service:
         return [outcomes[i] for i in range(len(requests))]
 
     def watch(self) -> None:
-        """Let the monitor see what was applied since."""
+        """Pass changes since the last call to the monitor."""
         unseen, self._unseen = self._unseen, []
         if self.monitor is None:
             return
@@ -148,7 +148,7 @@ class Service:
                 self.fans.remember(r.ids, r.futr)
         if len(requests) == 1:
             return [columns]
-        h, place = self.engine.settings.h, {key: i for i, key in enumerate(ids)}
+        h, place = self.runtime.h, {key: i for i, key in enumerate(ids)}
         steps = np.arange(h)
         picks = [(np.array([place[key] for key in r.ids])[:, None] * h + steps).ravel() for r in requests]
         return [{name: values[pick] for name, values in columns.items()} for pick in picks]
@@ -171,7 +171,7 @@ class Service:
         """Some series: those after the cursor whose name contains the query, in any case."""
         keys = self.keys()
         if cursor is not None:
-            after = _read_cursor(cursor, self.engine.schema.integer_ids)
+            after = _read_cursor(cursor, self.runtime.schema.integer_ids)
             keys = keys[bisect.bisect_right(keys, after) :]
         if query:
             wanted = query.casefold()
@@ -182,11 +182,11 @@ class Service:
         return {"series": rows, "next_cursor": _write_cursor(chosen[-1]) if len(keys) > limit else None}
 
     def series(self, name: str) -> dict[str, Any]:
-        """What there is to say about one series."""
+        """Details of one series."""
         return self._report(*self.find(name))
 
     def watched(self, name: str) -> dict[str, Any]:
-        """The same with recent history, past forecasts against what came, and the forecast from now on."""
+        """The same with recent history, past forecasts and the present forecast."""
         ids, state = self.find(name)
         (key,) = ids.tolist()
         history = [] if self.monitor is None else summaries.history(self.monitor.history(key, state), self.datetime)
@@ -206,7 +206,7 @@ class Service:
 
     def fleet(self) -> dict[str, Any]:
         """All series at a glance."""
-        monitor, h = self.monitor, self.engine.settings.h
+        monitor, h = self.monitor, self.runtime.h
         return {
             "model": self._model(),
             "monitored": monitor is not None,
@@ -217,11 +217,11 @@ class Service:
         }
 
     def _model(self) -> dict[str, Any]:
-        settings = self.engine.settings
+        settings = self.runtime.settings
         return {"name": settings.name, "h": settings.h, "freq": settings.freq}
 
     def _report(self, ids: pd.Index[Any], state: SeriesState) -> dict[str, Any]:
-        sizes = self.engine.effective_sizes(state)
+        sizes = self.runtime.effective_sizes(state)
         latest = state.context.rows
         return {
             **self._rows(ids.tolist(), state)[0],
@@ -240,18 +240,19 @@ class Service:
 
     def key(self, name: str) -> Key:
         """The id of a series, from its name in a path."""
-        if not self.engine.schema.integer_ids:
+        if not self.runtime.schema.integer_ids:
             return name
         try:
             number = int(name)
         except ValueError:
             number = 2**63
         if not -(2**63) <= number < 2**63:
-            raise UnknownSeriesError(f"These series are not known: {name[:100]}", "Their ids are integers.")
+            rows = name_series([name[:100]])
+            raise UnknownSeriesError(f"These series are not known: {rows}", "Their ids are integers.", rows=rows)
         return number
 
     def scrape(self) -> bytes:
-        """What Prometheus reads."""
+        """The metrics for Prometheus."""
         self.metrics.series.set(self._known)
         if self.monitor is not None:
             found = summaries.accuracy(self.monitor.fleet())
@@ -260,7 +261,7 @@ class Service:
         return self.metrics.render()
 
     def close(self) -> None:
-        """Let go of files."""
+        """Close files."""
         self.stream.close()
         if self.monitor is not None:
             self.monitor.close()

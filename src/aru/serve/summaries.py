@@ -1,4 +1,4 @@
-"""What monitoring knows, in the form of answers."""
+"""Results of the monitor as responses."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import numpy as np
 from aru.serve import outgoing
 from aru.serve.monitor import AccuracySums, Monitor
 
-DRIFTING = 20  # series in the overview
-RECENT = 42  # rows of each of them
-POINTS = 250  # of the accuracy over time
+DRIFTING = 20  # drifting series in the overview
+RECENT = 42  # rows of each drifting series
+POINTS = 250  # points of the accuracy over time
 
 
 def accuracy(sums: AccuracySums) -> dict[str, Any]:
-    """Ratios of the sums; None where they are no numbers."""
+    """Ratios of the sums; None where undefined."""
     errors = (sums.error, sums.global_error)
     nd, nd_global = outgoing.numbers([error / sums.size if sums.size else np.nan for error in errors])
     coverage = sums.covered / sums.scored if sums.scored else None
@@ -48,7 +48,7 @@ def fleet(monitor: Monitor, window: int, datetime: bool) -> dict[str, Any]:
 
 
 def rolling(timeline: Sequence[tuple[int, AccuracySums]], window: int, datetime: bool) -> list[dict[str, Any]]:
-    """The accuracy over the latest `window` times, at every time or, if they are many, at some of them."""
+    """The accuracy over the latest `window` times, at every time, or at POINTS of them."""
     if not timeline:
         return []
     every = -(-len(timeline) // POINTS)

@@ -1,4 +1,4 @@
-"""Tables of requests and answers: what training knows about their columns, and how requests are put together."""
+"""Tables of requests: the types of their columns in training, and concatenation of requests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Columns = dict[str, np.ndarray[Any, np.dtype[Any]]]
 
 
 class ColumnKinds(NamedTuple):
-    """What training knows about the columns of a table."""
+    """Types of a table's columns in training."""
 
     integer_ids: bool
     datetime: bool
@@ -31,7 +31,7 @@ class ColumnKinds(NamedTuple):
         return sorted(self.numbers | self.categories)
 
     def with_columns_of(self, other: ColumnKinds) -> ColumnKinds:
-        """A table that also has the covariates of another one."""
+        """The types of a table that also has the covariates of another one."""
         return self._replace(
             numbers=self.numbers | other.numbers,
             categories=self.categories | other.categories,
@@ -48,7 +48,7 @@ class TableKinds(NamedTuple):
 
     @classmethod
     def of(cls, settings: Settings, schema: Schema) -> TableKinds:
-        """What a model expects."""
+        """The tables that a model expects."""
 
         def kinds(*groups: Group) -> ColumnKinds:
             numbers = frozenset(c.name for group in groups for c in group[0])
@@ -79,9 +79,9 @@ def among(values: Any, wanted: Collection[Any]) -> Any:
 
 
 def static_of(columns: Columns, kinds: ColumnKinds) -> Columns:
-    """Static covariates that came as columns of other rows: each different row once.
+    """Static covariates that came as columns of observations, without duplicate rows.
 
-    One row per series, unless rows of a series contradict each other, which is for the reader to refuse.
+    There is one row per series, unless rows contradict each other; then the library refuses them.
     """
     static = {name: columns[name] for name in ("unique_id", *kinds.names)}
     first = ~pd.DataFrame(static).duplicated().to_numpy()

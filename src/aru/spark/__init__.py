@@ -1,11 +1,11 @@
 """The stream and the backtest on Spark (needs `aru-forecast[spark]` and Java 17).
 
     forecast_stream   observations in, forecasts out, states in Spark's state store
-    forecast_batch    a history to forecasts and states
+    forecast_batch    forecasts and states from a history
     backtest_batch    rolling forecasts of a history
     adapt_stream      observations and forecasts of another model in, adapted forecasts out
-    adapt_batch       a history of such forecasts, adapted
-    read_checkpoint, read_export, write_export   states between Spark and `Stream`
+    adapt_batch       a history of forecasts of another model, adapted
+    read_checkpoint, read_export, write_export   exchange states between Spark and `Stream`
 
 Series are grouped into shards by a hash of their id. A shard is updated by the same code as a `Stream`.
 """

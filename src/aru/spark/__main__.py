@@ -1,4 +1,4 @@
-"""`python -m aru.spark` is `aru spark`: a file of its own for spark-submit."""
+"""`python -m aru.spark` is `aru spark`, in a file that spark-submit can run."""
 
 from __future__ import annotations
 

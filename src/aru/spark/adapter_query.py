@@ -15,7 +15,7 @@ from pyspark.sql import types as T
 from aru.adapter import Adapter
 from aru.data.columns import as_frame
 from aru.data.model_columns import find_models
-from aru.errors import ConfigError, InputError
+from aru.errors import ConfigError, InputError, verbatim
 from aru.runtime.screening import repeats
 from aru.settings import AdapterSettings
 from aru.spark import dataframes
@@ -26,17 +26,17 @@ from aru.store import About
 
 
 def adapt_stream(observations: DataFrame, forecasts: DataFrame, adapter: Adapter, shards: int = 256) -> DataFrame:
-    """Take in streams of observations and of another model's forecasts; the forecasts come out adapted.
+    """Adapt a stream of another model's forecasts with a stream of observations.
 
     Args:
         observations: Streaming frame with `unique_id`, `ds` and `y`.
         forecasts: Streaming frame with `unique_id`, `ds`, `cutoff` and the columns of the models.
-        adapter: Settings, with `freq`, and the states to begin with. They count when a checkpoint is new.
-        shards: Groups of series that are updated together. Fixed for the life of a checkpoint.
+        adapter: Its settings, with `freq`, and its states, which are used to begin a new checkpoint.
+        shards: Number of groups of series that are updated together. Fixed for the life of a checkpoint.
 
     Returns:
-        Rows of kind "forecast" and "left_out", with the reason. In a batch, observations count up to the cutoff of a
-        forecast before that is adapted: let the observations of a cutoff arrive no later than its forecasts.
+        Rows of kind "forecast", and of kind "left_out" with the reason. Within a batch, observations up to a forecast's
+        cutoff are taken in before the forecast is adapted. They must not arrive in a later batch than the forecast.
     """
     types, models = _key_types(adapter, observations), _models(adapter, forecasts)
     seen, made = _observations(observations, types, "observations"), _forecasts(forecasts, types, models)
@@ -52,7 +52,7 @@ def adapt_stream(observations: DataFrame, forecasts: DataFrame, adapter: Adapter
 
 
 def adapt_batch(forecasts: DataFrame, actuals: DataFrame, adapter: Adapter, shards: int = 256) -> DataFrame:
-    """`Adapter.cross_validation` over all shards: a history of forecasts, each with what was known at its cutoff."""
+    """`Adapter.cross_validation` over all shards: adapts a history of forecasts."""
     types, models = _key_types(adapter, actuals), _models(adapter, forecasts)
     settings = dataclasses.asdict(adapter.settings)
     made, seen = _forecasts(forecasts, types, models), _observations(actuals, types, "actuals")
@@ -69,7 +69,9 @@ def _cross_validate(
     for name, rows in (("forecasts", forecasts), ("actuals", actuals)):
         faults = rows["fault"].dropna()
         if len(faults):
-            raise InputError(f"`{name}` has rows that cannot be used: {faults.iloc[0]}", "Correct or drop them.")
+            raise InputError(
+                f"`{name}` has rows that cannot be used: {verbatim(faults.iloc[0])}", "Correct or drop them."
+            )
     if len(forecasts) == 0:
         return forecasts[names]
     return dataframes.build(names, FORECAST, Adapter(**settings).cross_validation(forecasts[names], actuals))
@@ -86,7 +88,7 @@ def _forecasts(df: DataFrame, types: KeyTypes, models: Sequence[str]) -> DataFra
 
 
 def _key_types(adapter: Adapter, observations: DataFrame) -> KeyTypes:
-    """What the adapter knows of ids and times, or else what the observations have."""
+    """The types of ids and times that the adapter has seen, or else those of the observations."""
     if adapter.settings.freq == "auto":
         raise ConfigError("On Spark no shard sees all rows, so `freq='auto'` cannot work", "Give Adapter the freq.")
     schema = adapter.frame_schema()
@@ -105,12 +107,12 @@ def _models(adapter: Adapter, forecasts: DataFrame) -> list[str]:
 
 
 def _plain(models: Sequence[str]) -> list[str]:
-    """Names that Spark hands to a worker unchanged; it does not keep others, such as m-lo-90."""
+    """Plain names of model columns for workers: Spark does not preserve names such as m-lo-90."""
     return [f"model_{i}" for i in range(len(models))]
 
 
 class _AdapterShards(ShardProcessor):
-    """The series of an adapter."""
+    """Updates shards with an adapter."""
 
     def __init__(
         self, shards: int, output: T.StructType, settings: AdapterSettings, about: About | None, models: Sequence[str]
@@ -124,15 +126,15 @@ class _AdapterShards(ShardProcessor):
         return adapt_shard(Adapter(**self._settings, store=self.attached()), rows, self._models)
 
     def begin(self, ids: list[Any], records: list[bytes]) -> None:
-        """Put the first records in place."""
-        assert self._first is not None  # where there are records, there is a description
+        """Write the initial records."""
+        assert self._first is not None  # records come with a description
         with self.attached().writing() as change:
             change.describe(self._first)
             change.put(ids, records)
 
 
 def adapt_shard(adapter: Adapter, rows: pd.DataFrame, models: Sequence[str]) -> Iterator[Part]:
-    """Observations and forecasts of a shard in the order of time: nothing after a cutoff reaches its forecasts."""
+    """Process observations and forecasts of a shard in order of time: forecasts use nothing after their cutoff."""
     made = rows["cutoff"].notna()
     seen, forecasts = rows.loc[~made, ["unique_id", "ds", "y"]], rows.loc[made].astype({"cutoff": rows["ds"].dtype})
     for cutoff in sorted(forecasts["cutoff"].unique()):
@@ -158,7 +160,7 @@ def _observe(adapter: Adapter, rows: pd.DataFrame) -> Iterator[Part]:
 
 
 def _in_parts(rows: pd.DataFrame, work: Callable[[pd.DataFrame], list[Part]]) -> Iterator[Part]:
-    """All series at once; those whose rows are refused are found by halving, and left out with the reason."""
+    """Work on all series at once. Series whose rows are refused are found by halving and left out with the reason."""
     groups = [rows] if len(rows) else []
     while groups:
         part = groups.pop()

@@ -1,4 +1,4 @@
-"""A history of any size to forecasts and states, or to a backtest: every shard is one task."""
+"""Forecasts, states or a backtest from a history of any size. Every shard is one task."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 from pyspark.sql import DataFrame
 
-from aru.errors import InputError, TooLittleDataError
+from aru.errors import InputError, TooLittleDataError, verbatim
 from aru.forecaster import Forecaster
 from aru.spark import dataframes, shipping
 from aru.spark.dataframes import KeyTypes
@@ -20,7 +20,7 @@ from aru.stream import Stream
 
 
 class BatchResult(NamedTuple):
-    """What became of a history. All three are parts of `rows`: cache that, or write it, before using several."""
+    """Results of `forecast_batch`, all computed from `rows`. Cache or write `rows` before using several of them."""
 
     rows: DataFrame
 
@@ -60,7 +60,7 @@ def forecast_batch(
     rows = dataframes.by_shard(df, forecaster, shards, "df")
     work = functools.partial(_replay, shipping.ship(df.sparkSession, forecaster), options)
     if futr_df is None:
-        forecaster.runtime.read_futr(None)  # refuses a model that needs it
+        forecaster.runtime.read_futr(None)  # an error if the model needs it
         return BatchResult(rows.groupBy("shard").applyInPandas(_without_future(work, output.names), output))
     futr = dataframes.by_shard(futr_df, forecaster, shards, "futr_df", future=True).where("fault is null")
     pairs = rows.groupBy("shard").cogroup(futr.groupBy("shard"))
@@ -94,7 +94,9 @@ class _BacktestOptions(NamedTuple):
 
 def _backtest(name: str, rows: pd.DataFrame, options: _BacktestOptions, columns: Sequence[str]) -> pd.DataFrame:
     if rows["fault"].notna().any():
-        raise InputError(f"`df` has rows that cannot be used: {rows['fault'].iloc[0]}", "Correct or drop them.")
+        raise InputError(
+            f"`df` has rows that cannot be used: {verbatim(rows['fault'].iloc[0])}", "Correct or drop them."
+        )
     static = rows.drop_duplicates("unique_id", keep="last")
     try:
         found: pd.DataFrame = shipping.received(name).cross_validation(rows, *options, static)

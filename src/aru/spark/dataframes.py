@@ -1,4 +1,4 @@
-"""Spark DataFrames in and out. Columns are checked and cast before any task runs; unusable rows are marked."""
+"""Input and output DataFrames. Columns are checked and cast before any task runs; unusable rows are marked."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from pyspark.sql import types as T
 from aru.checked import check_whole
 from aru.data.frames import forecast_names
 from aru.data.schema import Group
-from aru.errors import ColumnError, listing
+from aru.errors import ColumnError, listing, quoted, verbatim
 from aru.forecaster import Forecaster
 
-NOWHERE = -1  # the shard of rows that no series can take in
+NOWHERE = -1  # the shard of unusable rows
 NEXT = "next_"  # prefix of the columns that hold the future rows of a series as arrays
 
 
 class KeyTypes(NamedTuple):
-    """What is known of `unique_id` and `ds`."""
+    """Types of `unique_id` and `ds`."""
 
     integer_ids: bool  # integers or strings
     datetime: bool  # timestamps or integers
@@ -30,7 +30,7 @@ class KeyTypes(NamedTuple):
     @classmethod
     def of(cls, forecaster: Forecaster) -> KeyTypes:
         """Those of a trained model."""
-        schema = forecaster.runtime.engine.schema
+        schema = forecaster.runtime.schema
         return cls(schema.integer_ids, schema.datetime)
 
     @property
@@ -48,8 +48,8 @@ class KeyTypes(NamedTuple):
 
 
 def by_shard(df: DataFrame, forecaster: Forecaster, shards: int, name: str, *, future: bool = False) -> DataFrame:
-    """The columns that the model reads, in the types that it reads, with `shard` and the `fault` of unusable rows."""
-    schema, types = forecaster.runtime.engine.schema, KeyTypes.of(forecaster)
+    """The model's columns, cast to its types, with `shard` and, for unusable rows, `fault`."""
+    schema, types = forecaster.runtime.schema, KeyTypes.of(forecaster)
     groups = [schema.futr] if future else [schema.futr, schema.hist, schema.stat]
     wanted = [*keys_of(df, types, name), *([] if future else [number(df, "y", name)])]
     wanted += [column for group in groups for column in _covariates(df, group, name)]
@@ -57,17 +57,17 @@ def by_shard(df: DataFrame, forecaster: Forecaster, shards: int, name: str, *, f
 
 
 def sharded(rows: DataFrame, types: KeyTypes, shards: int) -> DataFrame:
-    """Rows whose columns were cast, with `shard` and the `fault` of unusable rows."""
+    """Add `shard` and, for unusable rows, `fault` to rows whose columns were cast."""
     check_whole("shards", shards, 1)
     faults = _faults(rows, types, [c for c in rows.columns if rows.schema[c].dataType == T.DoubleType()])
     shard = F.when(F.col("fault").isNotNull(), NOWHERE).otherwise(shard_of(F.col("unique_id"), shards))
     rows = rows.withColumn("fault", F.coalesce(*faults)).withColumn("shard", shard.cast("int"))
-    # pandas cannot hold a time that lies too far away; its text is in the fault.
+    # pandas cannot hold times that are too far away. The text of the fault contains them.
     return rows.withColumn("ds", F.when(F.col("fault").isNull() | ~_far(types), F.col("ds")))
 
 
 def shard_of(unique_id: Column, shards: int) -> Column:
-    """CRC-32 of the id's text modulo `shards`: the same whatever Spark's partitions are, and outside Spark."""
+    """CRC-32 of the id's text modulo `shards`. It does not depend on Spark's partitions."""
     return F.crc32(unique_id.cast("string").cast("binary")) % shards
 
 
@@ -82,7 +82,8 @@ def keys_of(df: DataFrame, types: KeyTypes, name: str) -> list[Column]:
         found = type_of(df, column, name)
         if not isinstance(found, fitting):
             raise ColumnError(
-                f"{column} of `{name}` has type {found.simpleString()}, but must be {casts[column].simpleString()}",
+                f"{verbatim(column)} of `{name}` has type {found.simpleString()}, but must be "
+                f"{casts[column].simpleString()}",
                 "Cast the column.",
                 columns=[column],
             )
@@ -94,7 +95,7 @@ def number(df: DataFrame, column: str, name: str) -> Column:
     found = type_of(df, column, name)
     if not isinstance(found, (T.NumericType, T.BooleanType)):
         raise ColumnError(
-            f"Column {column!r} of `{name}` has type {found.simpleString()}, but must be numeric",
+            f"Column {quoted(column)} of `{name}` has type {found.simpleString()}, but must be numeric",
             "Cast the column.",
             columns=[column],
         )
@@ -105,7 +106,7 @@ def type_of(df: DataFrame, column: str, name: str) -> T.DataType:
     """The type of a column; a missing column is an error."""
     if column not in df.columns:
         raise ColumnError(
-            f"`{name}` has no column {column!r}; it has {listing(df.columns, 20)}",
+            f"`{name}` has no column {quoted(column)}; it has {listing(df.columns, 20)}",
             "Rename or add it.",
             columns=[column],
         )
@@ -113,7 +114,7 @@ def type_of(df: DataFrame, column: str, name: str) -> T.DataType:
 
 
 def with_future(rows: DataFrame, futr: DataFrame, columns: Sequence[str]) -> DataFrame:
-    """Let every row carry all future rows of its series, as one array for each of `columns`."""
+    """Add all future rows of its series to every row, as one array for each of `columns`."""
     nested = futr.where("fault is null").groupBy("unique_id").agg(F.collect_list(F.struct(*columns)).alias("future"))
     arrays = [F.col("future")[column].alias(NEXT + column) for column in columns]
     return rows.join(nested.select("unique_id", *arrays), "unique_id", "left")
@@ -130,7 +131,7 @@ def _category(df: DataFrame, column: str, name: str) -> Column:
         text = F.initcap(text)  # True and False, as training wrote them
     elif not isinstance(found, (T.StringType, T.IntegralType)):
         raise ColumnError(
-            f"Column {column!r} of `{name}` has type {found.simpleString()}, but was categorical in training",
+            f"Column {quoted(column)} of `{name}` has type {found.simpleString()}, but was categorical in training",
             "Cast it to string.",
             columns=[column],
         )
@@ -138,7 +139,7 @@ def _category(df: DataFrame, column: str, name: str) -> Column:
 
 
 def _faults(rows: DataFrame, types: KeyTypes, numbers: Sequence[str]) -> list[Column]:
-    """Why a row cannot be used, whatever its series has seen; the first reason counts."""
+    """Why a row cannot be used, whatever the state of its series. The first reason is reported."""
     text = F.concat(F.lit("ds lies outside the years 1678 to 2261: "), F.col("ds").cast("string"))
     return [
         F.when(F.col("unique_id").isNull(), "unique_id is missing"),
@@ -194,7 +195,7 @@ def _struct(fields: Sequence[tuple[str, T.DataType]]) -> T.StructType:
 
 
 def _plain(values: Any, rows: int) -> pd.Series[Any]:
-    """Text and bytes as objects: PySpark does not know the strings of pandas 3, and NumPy strips zeros off bytes."""
+    """Text and bytes as objects: PySpark does not know strings of pandas 3, and NumPy strips zeros from bytes."""
     if values is None:
         return pd.Series(np.full(rows, None))
     column = np.fromiter(values, object, rows) if isinstance(values, list) else np.asarray(values)

@@ -1,4 +1,4 @@
-"""A job to submit: Parquet files of observations in, Parquet files of forecasts out, until it is stopped."""
+"""A Spark job that reads Parquet files of observations and writes Parquet files of forecasts until it is stopped."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import NamedTuple
 from pyspark.errors import AnalysisException, PySparkRuntimeError, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from aru.errors import ConfigError, StorageError
+from aru.errors import ConfigError, StorageError, verbatim
 from aru.spark import shipping
 from aru.spark.state_frames import read_export
 from aru.spark.streaming_query import forecast_stream
 
 
 class Job(NamedTuple):
-    """Where a job reads and writes, and how."""
+    """Inputs, outputs and options of a job."""
 
     input: str
     output: str
@@ -42,7 +42,7 @@ class Done(NamedTuple):
 
 
 def run(job: Job, started: Callable[[str], None] = lambda master: None) -> Done:
-    """Run a job until it is interrupted, or with `once` until it has seen all files there are."""
+    """Run a job until it is interrupted, or with `once` until it has read all present files."""
     forecaster = shipping.load(job.model)
     spark = _session(job)
     started(str(spark.sparkContext.master))
@@ -62,7 +62,7 @@ def run(job: Job, started: Callable[[str], None] = lambda master: None) -> Done:
 
 
 def _session(job: Job) -> SparkSession:
-    """The session that spark-submit prepared, or one on this machine that nobody else can reach."""
+    """The session of spark-submit, or a local one that other machines cannot reach."""
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -72,7 +72,7 @@ def _session(job: Job) -> SparkSession:
     try:
         session: SparkSession = builder.getOrCreate()
     except PySparkRuntimeError as error:
-        raise ConfigError(f"Spark does not start ({error})", "It needs Java 17: set JAVA_HOME.") from error
+        raise ConfigError(f"Spark does not start ({verbatim(error)})", "It needs Java 17: set JAVA_HOME.") from error
     return session
 
 
@@ -84,7 +84,7 @@ def _observations(spark: SparkSession, job: Job) -> DataFrame:
 
 
 def _write(rows: DataFrame, job: Job) -> Done:
-    """One folder per kind of rows. Spark's file sink lists what a finished batch wrote: nothing counts twice."""
+    """Write one folder per kind of rows. Spark's file sink lists the files of finished batches: exactly once."""
     writer = rows.writeStream.format("parquet").partitionBy("kind").option("checkpointLocation", job.checkpoint)
     every = f"{job.interval} seconds"
     query = (writer.trigger(availableNow=True) if job.once else writer.trigger(processingTime=every)).start(job.output)

@@ -1,8 +1,8 @@
-"""What happens to the rows of one shard: pandas in, pandas out, nothing of Spark.
+"""Update and forecast the series of one shard, with pandas and without Spark.
 
 The result has rows of several kinds:
 
-    forecast      a future step of a series that has just changed, with `cutoff`, the latest time it has seen
+    forecast      a future step of a series that has just changed, with `cutoff`, its latest time
     no_forecast   a series that took in rows but could not be forecast, with the `reason`
     left_out      a row that was not taken in, with the `reason`
     state         the record of a series, where states were asked for
@@ -27,7 +27,7 @@ Part = tuple[str, Mapping[str, Any]]  # a kind of rows, and their columns
 
 
 class ShardOptions(NamedTuple):
-    """What is wanted of every shard."""
+    """Options of forecasts for all shards."""
 
     level: tuple[float, ...] | None
     correctable_steps: int
@@ -35,15 +35,15 @@ class ShardOptions(NamedTuple):
 
     @classmethod
     def of(cls, level: Sequence[float] | None, correctable_steps: int, *, states: bool) -> ShardOptions:
-        """Checked, on the driver."""
+        """Check the options on the driver."""
         steps = check_whole("correctable_steps", correctable_steps, 0)
         return cls(None if level is None else tuple(level), steps, states)
 
 
 def faulty(rows: pd.DataFrame, reasons: Any) -> Part:
-    """Rows that cannot be used, whatever their series has seen."""
+    """Rows that cannot be used, whatever the state of their series."""
     ids = rows["unique_id"]
-    ids = ids.astype(object).where(ids.notna(), None)  # a column of missing names comes as numbers
+    ids = ids.astype(object).where(ids.notna(), None)  # an all-missing column has a numeric type
     return LEFT_OUT, {
         "unique_id": ids.to_numpy(),
         "ds": rows["ds"].to_numpy(),
@@ -56,7 +56,7 @@ def forecast_shard(
     stream: Stream, rows: pd.DataFrame, futr: pd.DataFrame | None, options: ShardOptions
 ) -> Iterator[Part]:
     """Update the series of a shard, and forecast those that changed."""
-    settings = stream.runtime.engine.settings
+    settings = stream.runtime.settings
     covariates = [*settings.futr_exog_list, *settings.hist_exog_list, *settings.stat_exog_list]
     reasons = repeats(rows, ["unique_id", "ds", "y", *covariates])
     wrong = pd.notna(reasons)
@@ -85,7 +85,7 @@ def latest_rows(rows: pd.DataFrame) -> pd.DataFrame:
 def _forecasts(
     stream: Stream, update: Update, futr: pd.DataFrame | None, level: Sequence[float] | None
 ) -> Iterator[Part]:
-    """Forecasts of all series that have the future rows for it; the others are found by halving."""
+    """Forecasts of all series that have enough future rows. The others are found by halving."""
     assert update.record is not None
     last = pd.Series(update.record.now.last.cpu().numpy(), index=update.ids)
     groups = [update.ids]
@@ -104,7 +104,7 @@ def _forecasts(
             else:
                 yield _not_forecast(stream, last[ids], str(error))
             continue
-        cutoff = np.repeat(last[ids].to_numpy(), stream.runtime.engine.h)
+        cutoff = np.repeat(last[ids].to_numpy(), stream.runtime.h)
         yield FORECAST, {**columns, "ds": _times(stream, columns["ds"]), "cutoff": _times(stream, cutoff)}
 
 

@@ -1,4 +1,4 @@
-"""A model on the driver and on the workers: its files travel once, and every worker process loads them once."""
+"""Sends a model from the driver to the workers. Its files are sent once; every worker process loads them once."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def load(model: Forecaster | str | Path) -> Forecaster:
 
 
 def ship(spark: SparkSession, forecaster: Forecaster) -> str:
-    """Hand the model, without its series, to Spark's file distribution. Returns the name that workers know it by."""
+    """Distribute the model, without its series, by Spark's files. Returns its name for `received`."""
     context = spark.sparkContext
     # The fingerprint does not cover the names of the columns with forecasts.
-    name = f"aru-{forecaster.runtime.engine.fingerprint}-{zlib.crc32(forecaster.settings.name.encode()):08x}"
+    name = f"aru-{forecaster.runtime.describe().fingerprint}-{zlib.crc32(forecaster.settings.name.encode()):08x}"
     if (context.applicationId, name) not in _shipped:
         folder = Path(tempfile.mkdtemp(prefix="aru-"))  # workers may fetch from it as long as the driver lives
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -51,6 +51,6 @@ def unpack(file: str | Path) -> Forecaster:
 
 @functools.lru_cache(maxsize=2)
 def received(name: str) -> Forecaster:
-    """The model in this worker process, which works on one task at a time, and so on one thread."""
+    """The model in this worker process, on one thread, since a process works on one task at a time."""
     torch.set_num_threads(1)
     return unpack(SparkFiles.get(f"{name}.zip"))

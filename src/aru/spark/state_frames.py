@@ -12,19 +12,20 @@ from aru.forecaster import Forecaster
 from aru.runtime.records import begin
 from aru.spark import shipping
 from aru.spark.dataframes import KeyTypes, states_schema
-from aru.spark.state_store import ABOUT, SERIES
+from aru.spark.state_store import ABOUT_VARIABLE, SERIES_VARIABLE
 from aru.store import About, exchange
 
 
 def read_checkpoint(spark: SparkSession, path: str | Path, model: Forecaster | str | Path) -> DataFrame:
     """The states in the checkpoint of `forecast_stream`: `unique_id` and `record`."""
     reader = spark.read.format("statestore").option("path", str(path))
-    described = reader.option("stateVarName", ABOUT).load().select("value.description").distinct().collect()
+    described = reader.option("stateVarName", ABOUT_VARIABLE).load().select("value.description").distinct().collect()
     runtime = shipping.load(model).runtime
     for (text,) in described:
         theirs = About.from_json(text)
         runtime.describe(theirs.correctable_steps).require(theirs, path)
-    return reader.option("stateVarName", SERIES).load().selectExpr("user_map_key.unique_id", "user_map_value.record")
+    series = reader.option("stateVarName", SERIES_VARIABLE).load()
+    return series.selectExpr("user_map_key.unique_id", "user_map_value.record")
 
 
 def read_export(spark: SparkSession, path: str | Path, model: Forecaster | str | Path) -> DataFrame:
@@ -39,7 +40,7 @@ def write_export(
 ) -> int:
     """Write states to a file that `Stream.import_` and `aru state import` read. Returns the number of series."""
     rows = states_df.select("unique_id", "record").toLocalIterator()
-    batches = iter(lambda: list(itertools.islice(rows, exchange.ROWS)), [])
+    batches = iter(lambda: list(itertools.islice(rows, exchange.ROW_GROUP)), [])
     about = shipping.load(model).runtime.describe(correctable_steps)
     return exchange.write_export(
         path, about, (([row[0] for row in some], [bytes(row[1]) for row in some]) for some in batches)
@@ -47,7 +48,7 @@ def write_export(
 
 
 def states_of_model(spark: SparkSession, forecaster: Forecaster, correctable_steps: int) -> DataFrame:
-    """The states that a model brings along."""
+    """The states of the model's series."""
     records = forecaster.runtime.encode(begin(forecaster.table.states, correctable_steps))
     table = pd.DataFrame({"unique_id": pd.Series(forecaster.ids, dtype=object), "record": records})
     return spark.createDataFrame(table, states_schema(KeyTypes.of(forecaster)))

@@ -1,4 +1,4 @@
-"""Spark's state store as a store of records, one shard at a time."""
+"""A store of records in Spark's state store, one shard at a time."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from aru.spark.shard import Part, faulty
 from aru.store import About, Key, Kind
 from aru.store.staged import Changes, StagedStore
 
-SERIES, ABOUT = "series", "about"  # state variables of a shard
-# What transformWithState needs, and checkpoints that write changes only.
+SERIES_VARIABLE, ABOUT_VARIABLE = "series", "about"  # state variables of a shard
+# Needed by transformWithState, with checkpoints that write only changes.
 STATE_STORE = "spark.sql.streaming.stateStore."
 CONFIGURATION = {
     f"{STATE_STORE}providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
@@ -29,21 +29,21 @@ CONFIGURATION = {
 
 
 class StateStore(StagedStore):
-    """The state of one shard after the other, as a store. Spark itself makes changes durable, with the batch.
+    """A store for one shard after the other. Spark makes changes durable when the batch is complete.
 
-    A shard is all that a task sees. Records that belong to the whole panel have no place in it and are refused.
+    A task sees only its shard, so records that all series share are refused.
     """
 
     def attach(self, records: Any, about: Any, shards: int) -> None:
-        """Turn to another shard, with its map state of records and its value state of the description.
+        """Switch to another shard: its map state of records and its value state of the description.
 
-        Spark may have gone back to an earlier state of the shard, so nothing that was read before counts.
+        Nothing is cached, since Spark may have restored an earlier state of the shard.
         """
         self._records, self._described, self._shards = records, about, shards
         self._version += 1
 
     def load(self, keys: Sequence[Key], kind: Kind) -> list[bytes | None]:
-        """The record of each key; there are none of the whole panel."""
+        """The record of each key. There are no records that all series share."""
         if kind != "series":
             return [None] * len(keys)
         found = map(self._records.getValue, ((key,) for key in keys))
@@ -56,7 +56,7 @@ class StateStore(StagedStore):
         return (key for (key,) in self._records.keys())  # noqa: SIM118 - a state is no dictionary
 
     def description(self) -> About | None:
-        """What the records of the shard are."""
+        """The description of the shard's records."""
         found = self._described.get()
         if found is None:
             return None
@@ -70,7 +70,7 @@ class StateStore(StagedStore):
         return About.from_json(text)
 
     def apply(self, changed: Changes, about: About | None) -> None:
-        """Write and remove."""
+        """Write and delete records."""
         if any(kind != "series" for kind, _ in changed):
             raise StorageError(
                 "On Spark a shard sees its own series only: it cannot keep records that the whole panel shares",
@@ -98,21 +98,21 @@ def process_store() -> StateStore:
 
 
 class ShardProcessor(StatefulProcessor, abc.ABC):
-    """Takes in the rows of shard after shard. A map state holds one record per series: only changes are written."""
+    """Processes one shard after the other. A map state holds one record per series, so only changes are written."""
 
     def __init__(self, shards: int, output: T.StructType) -> None:
         self.shards, self.output = shards, output
 
     @abc.abstractmethod
     def take_in(self, rows: pd.DataFrame) -> Iterator[Part]:
-        """What becomes of the rows of the shard at hand."""
+        """Process the rows of the current shard."""
 
     @abc.abstractmethod
     def begin(self, ids: list[Any], records: list[bytes]) -> None:
-        """Put the first records of the shard at hand in place."""
+        """Write the initial records of the current shard."""
 
     def attached(self) -> StateStore:
-        """The states of the shard at hand."""
+        """The store of the current shard."""
         store = process_store()
         store.attach(self._records, self._about, self.shards)
         return store
@@ -120,11 +120,11 @@ class ShardProcessor(StatefulProcessor, abc.ABC):
     def init(self, handle: Any) -> None:
         """Declare the states of a shard."""
         id_type = self.output["unique_id"].dataType.simpleString()
-        self._records = handle.getMapState(SERIES, f"unique_id {id_type}", "record binary")
-        self._about = handle.getValueState(ABOUT, "description string, shards int")
+        self._records = handle.getMapState(SERIES_VARIABLE, f"unique_id {id_type}", "record binary")
+        self._about = handle.getValueState(ABOUT_VARIABLE, "description string, shards int")
 
     def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[pd.DataFrame]:
-        """Take in what a batch has for a shard."""
+        """Process the rows of a batch for a shard."""
         frame = pd.concat(list(rows), ignore_index=True)
         unusable = key[0] == dataframes.NOWHERE
         parts = iter([faulty(frame, frame["fault"].to_numpy())]) if unusable else self.take_in(frame)
@@ -132,7 +132,7 @@ class ShardProcessor(StatefulProcessor, abc.ABC):
             yield dataframes.build(self.output.names, kind, values)
 
     def handleInitialState(self, key: Any, initialState: Any, timerValues: Any) -> None:
-        """Put the records of a shard in place, before its first rows."""
+        """Write the initial records of a shard, before its first rows."""
         self.begin(initialState["unique_id"].tolist(), initialState["record"].tolist())
 
     def close(self) -> None:
@@ -140,7 +140,7 @@ class ShardProcessor(StatefulProcessor, abc.ABC):
 
 
 def transform(rows: DataFrame, processor: ShardProcessor, states_df: DataFrame) -> DataFrame:
-    """Let a processor take in rows that have a `shard`. `states_df`: the records that a new checkpoint begins with."""
+    """Process rows by their `shard`. `states_df` holds the initial records of a new checkpoint."""
     for name, value in CONFIGURATION.items():
         rows.sparkSession.conf.set(name, value)
     shard = dataframes.shard_of(F.col("unique_id"), processor.shards).cast("int").alias("shard")

@@ -1,4 +1,4 @@
-"""A stream of observations to a stream of forecasts, with the states of each shard in Spark's state store."""
+"""A stream of forecasts from a stream of observations, with the states in Spark's state store."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ def forecast_stream(
     states_df: DataFrame | None = None,
     correctable_steps: int = 0,
 ) -> DataFrame:
-    """Take in a stream of observations; every batch brings new forecasts of the series that it changed.
+    """Take in a stream of observations. Every batch gives new forecasts of the series that it changed.
 
     Args:
         observations: Streaming frame with `unique_id`, `ds`, `y` and the covariates of the model, static ones included.
         model: A forecaster, or the folder that `Forecaster.save` wrote.
-        shards: Groups of series that are updated together. Fixed for the life of a checkpoint.
+        shards: Number of groups of series that are updated together. Fixed for the life of a checkpoint.
         level: Central intervals in percent.
-        futr_df: Static frame of known-future covariates, where the model needs them.
-        states_df: States to begin with (`read_export`, `read_checkpoint`, `forecast_batch`); None: those of the model.
-            They count when a checkpoint is new, and are ignored after that.
+        futr_df: Static frame of known-future covariates, if the model needs them.
+        states_df: Initial states of a new checkpoint (`read_export`, `read_checkpoint`, `forecast_batch`); None: those
+            of the model. An existing checkpoint ignores them.
         correctable_steps: How many of the latest steps of a series can be corrected by late rows.
 
     Returns:
@@ -52,7 +52,7 @@ def forecast_stream(
     rows = dataframes.by_shard(observations, forecaster, shards, "observations")
     futr_columns: tuple[str, ...] = ()
     if futr_df is None:
-        forecaster.runtime.read_futr(None)  # refuses a model that needs it
+        forecaster.runtime.read_futr(None)  # an error if the model needs it
     else:
         futr_columns = ("ds", *forecaster.settings.futr_exog_list)
         futr = dataframes.by_shard(futr_df, forecaster, shards, "futr_df", future=True)
@@ -64,7 +64,7 @@ def forecast_stream(
 
 
 class _ForecasterShards(ShardProcessor):
-    """The series of a trained model."""
+    """Updates shards with a trained model."""
 
     def __init__(
         self, shards: int, output: T.StructType, name: str, options: ShardOptions, futr_columns: Sequence[str]
@@ -77,12 +77,12 @@ class _ForecasterShards(ShardProcessor):
         return forecast_shard(self._stream(), rows, _future(rows, self._futr_columns), self._options)
 
     def begin(self, ids: list[Any], records: list[bytes]) -> None:
-        """Put the first records in place."""
+        """Write the initial records."""
         with self._stream().store.writing() as change:
             change.put(ids, records)
 
     def _stream(self) -> Stream:
-        """The stream of this process, turned to the shard at hand, which may be new or of another model."""
+        """The stream of this process on the current shard, which may be new or of another model."""
         store = self.attached()
         stream = _open(self._name, self._options.correctable_steps)
         with store.reading() as view:
@@ -101,7 +101,7 @@ def _open(name: str, correctable_steps: int) -> Stream:
 
 
 def _future(frame: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame | None:
-    """Future rows out of the arrays that the latest row of each series carries."""
+    """Future rows, unpacked from the arrays in the latest row of each series."""
     if not columns:
         return None
     latest = latest_rows(frame)

@@ -1,10 +1,10 @@
-"""Where records live: one record of bytes per series, changed all at once or not at all.
+"""Stores of records: one record of bytes per series, in transactions.
 
 SQLiteStore   one durable file, safe for many threads and processes
-MemoryStore   the same contract, gone with the process
+MemoryStore   in memory, lost with the process
 
-`contract` says what a store promises, `layout` how a record becomes bytes, `exchange` writes exports and reads them,
-`folder` holds saved models.
+`contract` defines the interface of a store, `layout` the bytes of a record, `exchange` writes and reads exports,
+`folder` writes and reads saved models.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["About", "Key", "Kind", "MemoryStore", "SQLiteStore", "Store", "Trans
 
 
 def open_store(store: Store | str | Path | None) -> Store:
-    """A store object as it is, the store in a SQLite file, or with None a new one in memory."""
+    """A store: the given object, the SQLite file at a path, or for None a new one in memory."""
     if isinstance(store, Store):
         return store
     return MemoryStore() if store is None else SQLiteStore(store)

@@ -1,4 +1,4 @@
-"""The contract of every store: records of bytes by kind and key, changed all at once or not at all."""
+"""The interface of every store: records of bytes by kind and key, changed in transactions."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from aru.errors import StorageError
+from aru.errors import StorageError, verbatim
 
 Key = str | int
-Kind = Literal["series", "panel"]  # what is known of one series; what all series have in common
+Kind = Literal["series", "panel"]  # a record of one series, or one that all series share
 
 
 @dataclasses.dataclass(frozen=True)
 class About:
-    """What a store remembers about its records: who wrote them and how to read them."""
+    """A store's description of its records: which model wrote them and how to read them."""
 
     format: int
     fingerprint: str
     correctable_steps: int
-    size: int  # bytes a record of a series
+    size: int  # bytes per record of a series
     layout: Sequence[Sequence[Any]]  # name, type and shape of every field
     integer_ids: bool
     datetime: bool  # whether times are microseconds since 1970 or plain integers
@@ -39,7 +39,8 @@ class About:
             return cls(**json.loads(text))
         except (TypeError, ValueError) as error:
             raise StorageError(
-                f"The description of the store cannot be read ({error})", "Use the version of aru that wrote it."
+                f"The description of the store cannot be read ({verbatim(error)})",
+                "Use the version of aru that wrote it.",
             ) from error
 
     def require(self, theirs: About, name: object) -> None:
@@ -47,36 +48,37 @@ class About:
         migrate = "rebuild the states from history with aru state migrate."
         if theirs.fingerprint != self.fingerprint:
             raise StorageError(
-                f"{name} was written by another model (fingerprint {theirs.fingerprint}, here {self.fingerprint})",
+                f"{verbatim(name)} was written by another model (fingerprint {theirs.fingerprint}, here "
+                f"{self.fingerprint})",
                 f"Use the model that wrote it, or {migrate}",
             )
         if theirs.correctable_steps != self.correctable_steps:
             raise StorageError(
-                f"{name} has `correctable_steps={theirs.correctable_steps}`, here it is {self.correctable_steps}: "
-                "it was fixed when the store was created",
+                f"{verbatim(name)} has `correctable_steps={theirs.correctable_steps}`, here it is "
+                f"{self.correctable_steps}: it was fixed when the store was created",
                 f"Leave it out, or {migrate}",
             )
         if theirs != self:
             raise StorageError(
-                f"{name} was written in another format ({theirs.format}, here {self.format})",
+                f"{verbatim(name)} was written in another format ({theirs.format}, here {self.format})",
                 f"Use the version of aru that wrote it, or {migrate}",
             )
 
 
 class Transaction(abc.ABC):
-    """Reads that belong together, and writes that take effect together."""
+    """A transaction: consistent reads, and writes that take effect together."""
 
     @abc.abstractmethod
     def about(self) -> About | None:
-        """What the records are; None in a store that is still empty."""
+        """The description of the records; None in an empty store."""
 
     @abc.abstractmethod
     def version(self) -> int:
-        """How many changes were made before this transaction: each adds one."""
+        """Number of writing transactions before this one."""
 
     @abc.abstractmethod
     def describe(self, about: About) -> None:
-        """Say what the records are."""
+        """Write the description of the records."""
 
     @abc.abstractmethod
     def get(self, keys: Sequence[Key], kind: Kind = "series") -> list[bytes | None]:
@@ -99,7 +101,7 @@ class Transaction(abc.ABC):
         """Remove records."""
 
     def require_about(self) -> About:
-        """What the records are; a store without any is an error."""
+        """The description of the records; an error in an empty store."""
         about = self.about()
         if about is None:
             raise StorageError("The store is empty: nothing was ever written to it")
@@ -111,19 +113,19 @@ class Store(abc.ABC):
 
     @abc.abstractmethod
     def __str__(self) -> str:
-        """What messages call it."""
+        """The name of the store in messages."""
 
     @abc.abstractmethod
     def reading(self) -> contextlib.AbstractContextManager[Transaction]:
-        """One consistent view; never waits for a computation of a writer."""
+        """A consistent view. It never waits while a writer computes."""
 
     @abc.abstractmethod
     def writing(self) -> contextlib.AbstractContextManager[Transaction]:
-        """The only writer. Leaving with an exception undoes everything; leaving without one makes it durable."""
+        """An exclusive writer. An exception undoes everything; leaving without one makes changes durable."""
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Let go of files. The store is opened again when it is next used."""
+        """Close files. The next use opens the store again."""
 
 
 def chunks(keys: Sequence[Key], size: int) -> Iterator[Sequence[Key]]:

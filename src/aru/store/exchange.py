@@ -1,4 +1,4 @@
-"""What is in a store, without the model that wrote it, and its records as a Parquet file."""
+"""List, delete, export and import the records of a store. This needs no model."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from aru.errors import InputError, StorageError, UnknownSeriesError, listing
+from aru.errors import InputError, StorageError, UnknownSeriesError, listing, name_series, verbatim
 from aru.store.contract import About, Key, Store, Transaction, chunks
 from aru.store.layout import Layout, stack
 
-ROWS = 2**13  # of a Parquet row group
-DESCRIPTION = b"aru"  # key of the store's description in the metadata of a file
+ROW_GROUP = 2**13  # of a Parquet row group
+DESCRIPTION_KEY = b"aru"  # key of the store's description in the metadata of a file
 LAST, COUNT = "now.last", "now.context.count"  # fields of a record: latest time, number of observations
 
 
@@ -34,7 +34,7 @@ class Contents:
 
 
 def contents(store: Store) -> Contents:
-    """Read from the beginning of each record."""
+    """The series of a store, read from the first bytes of each record."""
     with store.reading() as view:
         about = view.require_about()
         keys = view.keys()
@@ -45,13 +45,13 @@ def contents(store: Store) -> Contents:
 
 
 def index_of(keys: Sequence[Any], integer: bool) -> pd.Index[Any]:
-    """Ids as an index of the type that the series have."""
+    """Ids as an index of integers or of strings."""
     index: pd.Index[Any] = pd.Index(keys, dtype=np.int64 if integer else object)
     return index
 
 
 def forget(store: Store, ids: Iterable[Any] | str | int) -> int:
-    """Remove series for good, all of them or none. Unknown ones are an error."""
+    """Delete the records of series, all of them or none. Unknown series are an error. Returns their number."""
     wanted = list(dict.fromkeys(as_keys(ids)))
     with store.writing() as change:
         require_known(wanted, change.get(wanted))
@@ -60,7 +60,7 @@ def forget(store: Store, ids: Iterable[Any] | str | int) -> int:
 
 
 def as_keys(ids: Iterable[Any] | str | int) -> list[Key]:
-    """Ids as stores know them."""
+    """Ids as keys of a store."""
     items = [ids] if isinstance(ids, (str, int, np.generic)) else ids
     if isinstance(items, (np.ndarray, pd.Index, pd.Series)):
         keys = items.tolist()
@@ -68,7 +68,7 @@ def as_keys(ids: Iterable[Any] | str | int) -> list[Key]:
         keys = [i.item() if isinstance(i, np.generic) else i for i in items]
     other = [] if set(map(type, keys)) <= {str, int} else [key for key in keys if not isinstance(key, (str, int))]
     if other:
-        raise InputError(f"These are no names of series: {listing(other)}", "Give strings or integers.")
+        raise InputError(f"These are not ids of series: {listing(other)}", "Give strings or integers.")
     return keys
 
 
@@ -81,29 +81,30 @@ def require_known(keys: Sequence[Key], blobs: Sequence[bytes | None]) -> list[by
 
 
 def unknown_series(ids: Sequence[Any]) -> UnknownSeriesError:
-    """The error about series that were never observed."""
+    """The error for series that were never observed."""
+    rows = name_series(ids)
     return UnknownSeriesError(
-        f"These series are not known: {listing(ids)}", "Give their observations to `update` first."
+        f"These series are not known: {rows}", "Give their observations to `update` first.", rows=rows
     )
 
 
 def export(store: Store, path: str | Path) -> int:
-    """Write all records to a Parquet file, which appears when it is complete. Returns the number of series."""
+    """Write all records to a Parquet file. Returns the number of series."""
     with store.reading() as view:
         return write_export(path, view.require_about(), _batches(view))
 
 
 def _batches(view: Transaction) -> Iterable[tuple[Sequence[Key], list[bytes]]]:
-    for some in chunks(view.keys(), ROWS):
+    for some in chunks(view.keys(), ROW_GROUP):
         yield some, require_known(some, view.get(some))
 
 
 def write_export(path: str | Path, about: About, batches: Iterable[tuple[Sequence[Key], Sequence[bytes]]]) -> int:
-    """Write records, batch by batch, to a Parquet file, which appears when it is complete. Returns their number."""
+    """Write records, batch by batch, to a Parquet file, which appears when complete. Returns their number."""
     target = Path(path)
     part = target.with_name(f".{target.name}.part")
     kind = pa.int64() if about.integer_ids else pa.string()
-    schema = pa.schema([("unique_id", kind), ("record", pa.binary())], {DESCRIPTION: about.to_json()})
+    schema = pa.schema([("unique_id", kind), ("record", pa.binary())], {DESCRIPTION_KEY: about.to_json()})
     total = 0
     try:
         with pq.ParquetWriter(part, schema) as writer:
@@ -113,24 +114,26 @@ def write_export(path: str | Path, about: About, batches: Iterable[tuple[Sequenc
                 total += len(keys)
         os.replace(part, target)
     except OSError as error:
-        raise StorageError(f"{target} cannot be written ({error})", "Choose another file.") from error
+        raise StorageError(
+            f"{verbatim(target)} cannot be written ({verbatim(error)})", "Choose another file."
+        ) from error
     finally:
         part.unlink(missing_ok=True)
     return total
 
 
 def import_(store: Store, path: str | Path) -> int:
-    """Put the records of an export into a store, over those of the same series. Returns the number of series."""
+    """Put the records of an export into a store, replacing those of the same series. Returns the number of series."""
     with _opened(path) as file:
         about = _description(file, path)
-        with store.writing() as change:  # which creates a file where there is none: not for what is no export
+        with store.writing() as change:  # creates the file, so only after the export was opened
             present = change.about()
             if present is None:
                 change.describe(about)
             else:
                 present.require(about, path)
             total = 0
-            for batch in file.iter_batches(ROWS):
+            for batch in file.iter_batches(ROW_GROUP):
                 keys, blobs = batch.column("unique_id").to_pylist(), batch.column("record").to_pylist()
                 stack(blobs, about.size, keys)
                 change.put(keys, blobs)
@@ -139,7 +142,7 @@ def import_(store: Store, path: str | Path) -> int:
 
 
 def describe(path: str | Path) -> About:
-    """What the records of an export are."""
+    """The description of the records of an export."""
     with _opened(path) as file:
         return _description(file, path)
 
@@ -148,11 +151,13 @@ def _opened(path: str | Path) -> pq.ParquetFile:
     try:
         return pq.ParquetFile(path)
     except (OSError, pa.ArrowException) as error:
-        raise StorageError(f"{path} cannot be read ({error})", "Give a file that an export wrote.") from error
+        raise StorageError(
+            f"{verbatim(path)} cannot be read ({verbatim(error)})", "Give a file that an export wrote."
+        ) from error
 
 
 def _description(file: pq.ParquetFile, path: str | Path) -> About:
-    description = (file.schema_arrow.metadata or {}).get(DESCRIPTION)
+    description = (file.schema_arrow.metadata or {}).get(DESCRIPTION_KEY)
     if description is None:
-        raise StorageError(f"{path} is no export of a store", "Give a file that an export wrote.")
+        raise StorageError(f"{verbatim(path)} is no export of a store", "Give a file that an export wrote.")
     return About.from_json(description)

@@ -1,4 +1,4 @@
-"""A saved model: JSON for what people read, safetensors for numbers, ONNX for networks. No pickle, no code.
+"""Saved models: JSON for settings and schema, safetensors for numbers, ONNX for networks. No pickle, no code.
 
     model.json           format version, settings, schema, and a checksum of every other file
     weights.safetensors  weights of each model of the ensemble
@@ -6,7 +6,7 @@
     states.safetensors   their states
     network-*.onnx       the networks' functions, for ONNX Runtime
 
-A save is written beside its destination and moved there when it is complete: a reader never sees half of one.
+A save is written next to its destination and moved there when complete, so that a reader never sees half of it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from aru.errors import StorageError
+from aru.errors import StorageError, verbatim
 from aru.store.layout import FORMAT
 
 _MODEL, _WEIGHTS, _SERIES, _STATES = "model.json", "weights.safetensors", "series.json", "states.safetensors"
@@ -42,18 +42,20 @@ class Saved(NamedTuple):
 
 
 def check_folder(path: str | Path) -> None:
-    """Refuse, before any work, a folder that `write_folder` would refuse: nothing that is not ours is ever replaced."""
+    """Refuse, before any work, a folder that `write_folder` would refuse: it replaces nothing but saves."""
     target = Path(path).resolve()
     if target.exists():
         names = {p.name for p in target.iterdir()} if target.is_dir() else {""}
         others = {name for name in names - _FILES if not (name.startswith(_NETWORK[0]) and name.endswith(_NETWORK[1]))}
         if others or (names and not names >= _FILES):
             raise StorageError(
-                f"{target} holds other files", "Choose a new or empty folder, or an older save to replace."
+                f"{verbatim(target)} holds other files", "Choose a new or empty folder, or an older save to replace."
             )
     above = next(folder for folder in target.parents if folder.exists())
     if not (above.is_dir() and os.access(above, os.W_OK)):
-        raise StorageError(f"{target} cannot be written: {above} does not allow it", "Choose another folder.")
+        raise StorageError(
+            f"{verbatim(target)} cannot be written: {verbatim(above)} does not allow it", "Choose another folder."
+        )
 
 
 def write_folder(path: str | Path, saved: Saved) -> None:
@@ -64,7 +66,9 @@ def write_folder(path: str | Path, saved: Saved) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         _write(target, saved)
     except OSError as error:
-        raise StorageError(f"{target} cannot be written ({error})", "Choose another folder.") from error
+        raise StorageError(
+            f"{verbatim(target)} cannot be written ({verbatim(error)})", "Choose another folder."
+        ) from error
 
 
 def _write(target: Path, saved: Saved) -> None:
@@ -97,16 +101,18 @@ def read_folder(path: str | Path) -> Saved:
     folder = Path(path)
     if not (folder / _MODEL).is_file():
         raise StorageError(
-            f"{folder} is not a saved forecaster: it has no {_MODEL}", "Give the folder that save wrote."
+            f"{verbatim(folder)} is not a saved forecaster: it has no {_MODEL}", "Give the folder that save wrote."
         )
     try:
         model = json.loads((folder / _MODEL).read_text())
         if model.pop("format", None) != FORMAT:
-            raise StorageError(f"{folder} was saved in another format: this version reads format {FORMAT}")
+            raise StorageError(f"{verbatim(folder)} was saved in another format: this version reads format {FORMAT}")
         files = model.pop("files")
         damaged = [name for name, checksum in files.items() if _checksum(folder / name) != checksum]
         if damaged:
-            raise StorageError(f"{folder / damaged[0]} is damaged: its checksum is wrong", "Save the forecaster again.")
+            raise StorageError(
+                f"{verbatim(folder / damaged[0])} is damaged: its checksum is wrong", "Save the forecaster again."
+            )
         begin, end = _NETWORK
         networks = {
             name.removeprefix(begin).removesuffix(end): (folder / name).read_bytes()
@@ -119,7 +125,9 @@ def read_folder(path: str | Path) -> Saved:
         raise
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
-        raise StorageError(f"{folder} cannot be read ({reason})", "Save the forecaster again.") from error
+        raise StorageError(
+            f"{verbatim(folder)} cannot be read ({verbatim(reason)})", "Save the forecaster again."
+        ) from error
 
 
 def _checksum(path: Path) -> str:

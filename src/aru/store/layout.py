@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from aru.errors import StorageError, listing
+from aru.errors import StorageError, name_series
 
 FORMAT = 1
 _HEAD_BYTES = b"ARU" + bytes([FORMAT])
@@ -52,7 +52,7 @@ class Layout:
 
     @classmethod
     def of(cls, arrays: Arrays) -> Layout:
-        """The layout of records that hold such arrays, of any number of records."""
+        """The layout of records that hold the (record, ...) arrays."""
         return cls([(name, array.dtype.newbyteorder("<").str, array.shape[1:]) for name, array in arrays.items()])
 
     def to_json(self) -> list[list[Any]]:
@@ -77,11 +77,11 @@ class Layout:
         return {f.name: data[f.name].copy() for f in self.fields}
 
     def end_of(self, names: Sequence[str]) -> int:
-        """How many bytes of a record one must read to have these fields."""
+        """Number of leading bytes of a record that contain these fields."""
         return max(self._dtype.fields[name][1] + f.size for f in self.fields for name in names if f.name == name)  # type: ignore[index]
 
     def peek(self, heads: Sequence[bytes], name: str, names: Sequence[Any]) -> npt.NDArray[Any]:
-        """One field of records of which only the beginning was read."""
+        """One field, from the leading bytes of records."""
         field = next(f for f in self.fields if f.name == name)
         begin = self._dtype.fields[name][1]  # type: ignore[index]
         data = stack(heads, len(heads[0]) if heads else self.size, names)
@@ -89,16 +89,17 @@ class Layout:
 
 
 def stack(blobs: Sequence[bytes], size: int, names: Sequence[Any] | pd.Index[Any]) -> Bytes:
-    """(record, bytes) of blobs that all have this size and begin as records of this format do."""
+    """Blobs as one (record, bytes) array; refuse those of another size or format."""
     if not all(map(size.__eq__, map(len, blobs))):
         damaged = [i for i, blob in enumerate(blobs) if len(blob) != size]
     else:
         data = np.frombuffer(bytearray().join(blobs), np.uint8).reshape(len(blobs), size)
         damaged = np.flatnonzero((data[:, : len(HEAD)] != HEAD).any(1)).tolist()
     if damaged:
+        rows = name_series([names[i] for i in damaged])
         raise StorageError(
-            f"The stored states of {len(damaged)} series cannot be read by this version: "
-            f"{listing([names[i] for i in damaged])}",
+            f"The stored states of {len(rows)} series cannot be read by this version: {rows}",
             "Restore them from an export, or rebuild them with aru state migrate.",
+            rows=rows,
         )
     return data

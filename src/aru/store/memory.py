@@ -25,11 +25,11 @@ class MemoryStore(StagedStore):
         return self._records[kind]
 
     def description(self) -> About | None:
-        """What the records are."""
+        """The description of the records."""
         return self._about
 
     def apply(self, changed: Changes, about: About | None) -> None:
-        """Write and remove."""
+        """Write and delete records."""
         self._about = about or self._about
         for (kind, key), record in changed.items():
             if record is None:
@@ -41,4 +41,4 @@ class MemoryStore(StagedStore):
         return "The store in memory"
 
     def close(self) -> None:
-        """There is nothing to let go of."""
+        """Nothing to close."""

@@ -11,22 +11,22 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import get_args
 
-from aru.errors import StorageError
+from aru.errors import StorageError, verbatim
 from aru.store.contract import About, Key, Kind, Store, Transaction, chunks
 
 APPLICATION = 0x41525501  # marks a file as ours
 PAGE = 2**14  # bytes: three or four records of the usual size share a page
-LOG = 2**26  # bytes of write-ahead log before it is merged into the file
+WRITE_AHEAD_BYTES = 2**26  # bytes of write-ahead log before it is merged into the file
 WAIT = 60.0  # seconds that a writer waits for another process
-IDLE = 8  # connections that are kept for the next thread
-VARIABLES = 2**14  # of one statement; SQLite allows 32,766
+IDLE = 8  # idle connections that are kept open
+VARIABLES = 2**14  # per statement; SQLite allows 32,766
 
 
 class SQLiteStore(Store):
     """Records in a SQLite file, created on first use.
 
-    Write-ahead logging with synchronous=FULL: a change that was acknowledged survives a crash of process or machine.
-    A connection serves one thread at a time. Threads of a process queue for writing on a lock, processes on SQLite's.
+    Write-ahead logging with synchronous=FULL: committed changes survive a crash of process or machine. A connection
+    serves one thread at a time. Writers of one process wait on a lock, those of several processes on SQLite's lock.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -37,7 +37,7 @@ class SQLiteStore(Store):
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Transaction]:
-        """One consistent view; writers do not wait for it, nor it for them."""
+        """A consistent view. Readers and writers do not wait for each other."""
         self._after_fork()
         with self._transaction("BEGIN") as connection:
             yield _SQLiteTransaction(connection)
@@ -84,13 +84,16 @@ class SQLiteStore(Store):
             yield
         except sqlite3.Error as error:
             if "locked" in str(error):
-                raise StorageError(f"{self.path} was busy for {WAIT:g} s with other writers", "Try again.") from error
+                raise StorageError(
+                    f"{verbatim(self.path)} was busy for {WAIT:g} s with other writers", "Try again."
+                ) from error
             raise StorageError(
-                f"{self.path} cannot be used as a store: {error}", "Give the path of a store, or of a new file."
+                f"{verbatim(self.path)} cannot be used as a store: {verbatim(error)}",
+                "Give the path of a store, or of a new file.",
             ) from error
 
     def _after_fork(self) -> None:
-        """In a child process start anew: connections and locks stay with the parent, and must not be closed here."""
+        """In a child process start with new connections and locks; those of the parent must not be closed here."""
         if self._process != os.getpid():
             self._parents = self._idle
             self._process, self._idle, self._writer = os.getpid(), [], threading.Lock()
@@ -117,7 +120,7 @@ class SQLiteStore(Store):
         return connection
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
-        connection.execute(f"PRAGMA page_size={PAGE}")  # counts only before a file has pages
+        connection.execute(f"PRAGMA page_size={PAGE}")  # has an effect only on an empty file
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         if application != APPLICATION:
             (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
@@ -131,12 +134,12 @@ class SQLiteStore(Store):
             connection.execute(f"PRAGMA application_id={APPLICATION}")
             connection.execute("COMMIT")
         connection.execute("PRAGMA synchronous=FULL")
-        connection.execute(f"PRAGMA wal_autocheckpoint={LOG // PAGE}")
+        connection.execute(f"PRAGMA wal_autocheckpoint={WRITE_AHEAD_BYTES // PAGE}")
         connection.execute("PRAGMA cache_size=-16384")  # kB
 
 
 def _patiently(connection: sqlite3.Connection, statement: str) -> None:
-    """Run a statement for which SQLite itself does not wait when another process is in its way."""
+    """Run a statement and retry while another process blocks it: here SQLite's own timeout does not apply."""
     until = time.monotonic() + WAIT
     while True:
         try:

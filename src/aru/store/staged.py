@@ -1,4 +1,4 @@
-"""What stores have in common that collect the changes of a transaction and apply them at its end."""
+"""Base of stores that collect the changes of a transaction and apply them at its end."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ Changes = Mapping[tuple[Kind, Key], bytes | None]  # None marks a removal
 
 
 class StagedStore(Store):
-    """A store for one process, whose changes are applied in one go."""
+    """A store for one process, whose changes are applied together at the end of a transaction."""
 
     def __init__(self) -> None:
         self._writer = threading.Lock()
-        self._access = threading.Lock()  # held for moments only, so that readers see all of a change or nothing
+        self._access = threading.Lock()  # held briefly, so that readers see all of a change or nothing
         self._version = 0
 
     @abc.abstractmethod
@@ -30,11 +30,11 @@ class StagedStore(Store):
 
     @abc.abstractmethod
     def description(self) -> About | None:
-        """What the records are."""
+        """The description of the records."""
 
     @abc.abstractmethod
     def apply(self, changed: Changes, about: About | None) -> None:
-        """Make changes durable, all at once; `about` is None where it stays as it is."""
+        """Apply all changes together. `about` is None if the description does not change."""
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Transaction]:
@@ -54,7 +54,7 @@ class StagedStore(Store):
 
 
 class _Staged(Transaction):
-    """A store with changes on top that are not applied yet."""
+    """A transaction: a store and the changes that are not applied yet."""
 
     def __init__(self, store: StagedStore, version: int) -> None:
         self._store = store

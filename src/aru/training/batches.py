@@ -1,4 +1,4 @@
-"""Which series a training step sees: shuffled, cropped at random, at a random phase, some of them as if new."""
+"""Training batches: shuffled series, cropped at random, with random phase, some of them as cold starts."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from aru.data.rows import Rows, Static
 from aru.errors import ConfigError
 from aru.settings import Settings
 
-MAX_WINDOWS = 256  # of a series in a training step; longer series are cropped at random
+MAX_WINDOWS = 256  # windows per series in a training step; longer series are cropped at random
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainingData:
-    """Encoded rows of all series, and how many rows at the end of each are for validation."""
+    """Encoded rows of all series. The last `val_size` rows of each are for validation."""
 
     names: list[str]
     rows: Rows
@@ -52,11 +52,11 @@ class TrainingData:
 
 @runtime_checkable
 class Source(Protocol):
-    """Series in one part or several, of which few are in memory at a time."""
+    """Series in one or several parts, which are loaded one at a time."""
 
     @property
     def val_size(self) -> int:
-        """How many rows at the end of each series are for validation."""
+        """Number of rows at the end of each series that are for validation."""
 
     @property
     def part_lengths(self) -> Sequence[Tensor]:
@@ -67,10 +67,10 @@ class Source(Protocol):
 
 
 class Batch(NamedTuple):
-    """Which series, at which of their rows they begin, from which row after that on, how many rows, which phase."""
+    """Series, the row at which each begins (later for cold starts), its first row in the batch, rows and phase."""
 
     series: Tensor
-    birth: Tensor
+    cold_start_row: Tensor
     begin: Tensor
     rows: int
     phase: int
@@ -80,7 +80,7 @@ class Batch(NamedTuple):
 class Batches(IterableDataset[Batch]):
     """Endless shuffled batches of series with random phase, and random crops of long series.
 
-    Parts come in random order, and a batch has series of one part. Of several processes each takes its share of it.
+    Parts come in random order. A batch has series of one part; with several processes each takes its share of them.
     """
 
     def __init__(self, source: Source, settings: Settings, seed: int) -> None:
@@ -91,12 +91,12 @@ class Batches(IterableDataset[Batch]):
         self.horizon = settings.h
         self.cold_starts = settings.training.cold_starts
         self.longest = MAX_WINDOWS * self.stride
-        # Drawn from here on: every epoch asks for a new iterator and must not see the same batches again.
+        # Not seeded in `__iter__`: every epoch creates a new iterator, which must not repeat the same batches.
         self.generator = torch.Generator().manual_seed(seed)
 
     @property
     def epoch(self) -> int:
-        """How many batches show every series about once."""
+        """Number of batches in which every series occurs about once."""
         return max(sum(math.ceil(len(usable) / self.size) for usable in self.usable), 1)
 
     def __iter__(self) -> Iterator[Batch]:
@@ -112,11 +112,14 @@ class Batches(IterableDataset[Batch]):
                         )
                     mine = slice(rank, None, processes)
                     yield batch._replace(
-                        series=batch.series[mine], birth=batch.birth[mine], begin=batch.begin[mine], part=part
+                        series=batch.series[mine],
+                        cold_start_row=batch.cold_start_row[mine],
+                        begin=batch.begin[mine],
+                        part=part,
                     )
 
     def _pass(self, part: int) -> Iterator[Batch]:
-        """Every series of a part once, but for what is left over at the end."""
+        """Batches with every series of a part once. An incomplete last batch is dropped."""
         usable = self.usable[part]
         size = min(self.size, len(usable))
         order = usable[torch.randperm(len(usable), generator=self.generator)]
@@ -126,21 +129,21 @@ class Batches(IterableDataset[Batch]):
 
     def _batch(self, series: Tensor, all_lengths: Tensor) -> Batch:
         generator = self.generator
-        lengths, birth = self._born(all_lengths[series])
+        lengths, cold_start_row = self._cold_start(all_lengths[series])
         n = min(int(lengths.max()), self.longest)
         spare = (lengths - n).clamp(min=0)
-        # Series end with the block, unless they are longer than it: then the crop falls anywhere.
+        # Series end with the block. Series longer than the block are cropped at a random row.
         begin = torch.where(spare > 0, (torch.rand(len(series), generator=generator) * (spare + 1)).long(), lengths - n)
         phase = int(torch.randint(self.stride, (), generator=generator))
-        return Batch(series, birth, begin, n, min(phase, max(0, n - 1)))
+        return Batch(series, cold_start_row, begin, n, min(phase, max(0, n - 1)))
 
-    def _born(self, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """Let some series begin later than they did, so that states as young as those of new series are trained."""
+    def _cold_start(self, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """Let some series begin later than they did, to train cold starts."""
         chosen = torch.rand(len(lengths), generator=self.generator) < self.cold_starts
         latest = (lengths - self.horizon).clamp(min=0)
-        birth = (torch.rand(len(lengths), generator=self.generator) * (latest + 1)).long()
-        birth = torch.where(chosen, birth.minimum(latest), 0)
-        return lengths - birth, birth
+        row = (torch.rand(len(lengths), generator=self.generator) * (latest + 1)).long()
+        row = torch.where(chosen, row.minimum(latest), 0)
+        return lengths - row, row
 
 
 class SeriesOfPart(NamedTuple):

@@ -1,7 +1,7 @@
-"""CUDA graphs: a step whose kernels are recorded once and launched together from then on.
+"""CUDA graphs: the kernels of a training step are recorded once and from then on launched together.
 
-A training step of a small network is hundreds of kernels that each take less time than their launch. A recording needs
-the same shapes and the same memory at every call; what differs between calls are the values of its inputs.
+A training step of a small network has hundreds of kernels, each of which runs shorter than its launch takes. A
+recording needs the same shapes and memory at every call; only the values of its inputs may change.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ Step = Callable[..., tuple[Tensor, ...]]
 
 
 class Recorded(nn.Module):
-    """A function of tensors that uses the weights of a model. Its outputs hold until the next call."""
+    """A function of tensors and a model's weights. Its outputs are valid until the next call."""
 
     def __init__(self, model: nn.Module, step: Step) -> None:
         super().__init__()
-        self.model = model  # so that its weights get their gradients
+        self.model = model  # so that its weights get gradients
         self.step = step
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
@@ -30,7 +30,7 @@ class Recorded(nn.Module):
 
 
 class Recorder:
-    """Recordings by a key that stands for all that is fixed in them. They share memory: one runs after the other."""
+    """Recordings by a key for everything that is fixed in them. They share memory, so only one runs at a time."""
 
     def __init__(self, model: nn.Module) -> None:
         self.model = model
@@ -38,7 +38,7 @@ class Recorder:
         self.pool: Any = torch.cuda.graph_pool_handle()
 
     def run(self, key: Hashable, step: Step, *inputs: Tensor) -> tuple[Tensor, ...]:
-        """step(*inputs), recorded when its key comes for the first time. The inputs have no gradients."""
+        """step(*inputs), recorded at the first call with this key. The inputs have no gradients."""
         if key not in self.recordings:
             recorded = Recorded(self.model, step)
             with warnings.catch_warnings():

@@ -1,6 +1,6 @@
-"""The rows to train on, in parts that hold whole series: one frame, or the files of a Parquet folder.
+"""Training rows in parts that hold whole series: one frame, or the files of a Parquet folder.
 
-Of several parts one is in memory at a time. What stays is small: ids and lengths of all series.
+One part is in memory at a time; of the others only the ids and lengths of series.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from aru.data.learning import Learner
 from aru.data.panel import Panel
 from aru.data.rows import Ragged, Static
 from aru.data.schema import Schema
-from aru.errors import ColumnError, InputError, listing
+from aru.errors import ColumnError, InputError, TooLittleDataError, name_series, quoted, verbatim
 from aru.settings import Settings
 from aru.training.batches import TrainingData
 
-ROWS = 2**21  # of a part, if its smallest pieces allow
+PART_ROWS = 2**21  # of a part, if its smallest pieces allow
 
 
 class ParquetParts(Sequence[Any]):
-    """The Parquet files of a folder as frames: each subfolder a piece, or else each file, several pieces a part.
+    """The Parquet files of a folder as frames. A part holds several subfolders, or several files without subfolders.
 
-    Of each file the rows have these columns alone, whatever their order; types that differ between files are widened.
+    Only these columns are read. Types that differ between files are widened.
     """
 
     def __init__(self, folder: str | Path, columns: Sequence[str]) -> None:
@@ -45,13 +45,13 @@ class ParquetParts(Sequence[Any]):
         for file in sorted(Path(folder).rglob("*.parquet")):
             pieces.setdefault(file if file.parent == Path(folder) else file.parent, []).append(file)
         if not pieces:
-            raise InputError(f"{folder} has no Parquet files", "Give a folder of files that end in .parquet.")
+            raise InputError(f"{verbatim(folder)} has no Parquet files", "Give a folder of files that end in .parquet.")
         self._parts: list[list[Path]] = []
         room = 0
         for files in pieces.values():
             rows = sum(_metadata(file).num_rows for file in files)
             if rows > room:
-                self._parts, room = [*self._parts, []], ROWS
+                self._parts, room = [*self._parts, []], PART_ROWS
             self._parts[-1] += files
             room -= rows
 
@@ -59,7 +59,7 @@ class ParquetParts(Sequence[Any]):
         return len(self._parts)
 
     def __getitem__(self, index: Any) -> Any:
-        # Columns that folders are named after are no part of the rows, nor is the index of a frame.
+        # Neither columns from the names of folders nor a pandas index are read.
         tables = {file: _read(file, self._columns) for file in self._parts[index]}
         for column in self._columns:
             _widen(tables, column)
@@ -71,7 +71,9 @@ def _reading(file: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, pa.ArrowException) as error:
-        raise InputError(f"{file} cannot be read ({error})", "Give a folder of Parquet files.") from error
+        raise InputError(
+            f"{verbatim(file)} cannot be read ({verbatim(error)})", "Give a folder of Parquet files."
+        ) from error
 
 
 def _metadata(file: Path) -> pq.FileMetaData:
@@ -86,12 +88,12 @@ def _read(file: Path, columns: list[str]) -> pa.Table:
 
 
 def _widen(tables: dict[Path, pa.Table], column: str) -> None:
-    """Give a column the same type in all tables: the narrowest one that has room for the values of each."""
+    """Give a column the same type in all tables: the narrowest one that fits all values."""
     if len({table.field(column).type for table in tables.values()}) == 1:
         return
     wide = pa.schema([pa.field(column, pa.null())])
     for file, table in tables.items():
-        if pa.types.is_dictionary(table.field(column).type):  # of text, which it may be in other files
+        if pa.types.is_dictionary(table.field(column).type):  # other files may hold plain text
             table = _cast(file, table, column, table.field(column).type.value_type)
             tables[file] = table
         own = pa.schema([table.field(column)])
@@ -99,7 +101,8 @@ def _widen(tables: dict[Path, pa.Table], column: str) -> None:
             wide = pa.unify_schemas([wide, own], promote_options="permissive")
         except pa.ArrowException as error:
             raise ColumnError(
-                f"Column {column!r} is {own.types[0]} in {file}, and {wide.types[0]} in the files before it",
+                f"Column {quoted(column)} is {own.types[0]} in {verbatim(file)}, and {wide.types[0]} in the files "
+                "before it",
                 "Write it as the same type into all files.",
                 columns=[column],
             ) from error
@@ -112,7 +115,8 @@ def _cast(file: Path, table: pa.Table, column: str, kind: Any) -> pa.Table:
         return table.set_column(table.column_names.index(column), column, table[column].cast(kind))
     except pa.ArrowException as error:
         raise ColumnError(
-            f"Column {column!r} of {file} does not fit into {kind}, as other files need it ({error})",
+            f"Column {quoted(column)} of {verbatim(file)} does not fit into {kind}, as other files need it "
+            f"({verbatim(error)})",
             "Write it as the same type into all files.",
             columns=[column],
         ) from error
@@ -126,7 +130,7 @@ class Whole(NamedTuple):
 
 
 class History:
-    """Reads parts, learns the schema from them, and hands them out as training and states need them."""
+    """Reads the parts, learns the schema from them, and loads them again for training and for the states."""
 
     def __init__(
         self, frames: Sequence[Any], read: Callable[[Any], Panel], static_df: Any, settings: Settings, val_size: int
@@ -137,7 +141,7 @@ class History:
         self._encoded: _Last[TrainingData] = _Last(self._encode)
 
     def learn(self, freq: Frequency, identify: bool = False) -> Schema:
-        """One pass over all parts, which can leave a `fingerprint` of their rows."""
+        """Learn the schema in one pass over all parts; with `identify` also compute `fingerprint` of their rows."""
         learner = Learner(self._settings, freq)
         digest = _Digest(self.val_size)
         ids, until, presence = [], [], []
@@ -162,12 +166,25 @@ class History:
         self.presence: Floats = np.concatenate(presence)
         twice = self.ids[self.ids.duplicated()]
         if len(twice):
+            rows = name_series(twice)
             raise InputError(
-                f"Rows of the series {listing(list(twice))} lie in several parts", "Partition the files by series."
+                f"Rows of the series {rows} lie in several parts", "Partition the files by series.", rows=rows
             )
+        self._check_enough()
         self.schema = learner.schema()
         self.fingerprint = digest.text()
         return self.schema
+
+    def _check_enough(self) -> None:
+        """A series needs a row before its first horizon, besides the rows of validation."""
+        h, longest = self._settings.h, max(int(lengths.max()) for lengths in self.part_lengths) - self.val_size
+        if longest < h + 1:
+            raise TooLittleDataError(
+                f"The longest series has {max(longest, 0)} rows to train on"
+                + (f" besides `val_size={self.val_size}`" if self.val_size else "")
+                + f", but `h={h}` needs at least {h + 1}",
+                "Use a shorter horizon" + (", a smaller `val_size`" if self.val_size else "") + " or more history.",
+            )
 
     def part(self, index: int) -> TrainingData:
         """The rows of a part, for training."""
@@ -216,21 +233,21 @@ class _Digest:
         self._hash.update(np.ascontiguousarray(array).view(np.uint8).data)
 
     def text(self) -> str:
-        """The hash of what there was."""
+        """The hash of all parts so far."""
         return self._hash.hexdigest()
 
 
-T = TypeVar("T")
+Held = TypeVar("Held")
 
 
-class _Last(Generic[T]):
-    """Remembers the last value alone, and lets go of it before it makes the next one."""
+class _Last(Generic[Held]):
+    """Caches the last value only, and frees it before it makes the next one."""
 
-    def __init__(self, make: Callable[[int], T]) -> None:
+    def __init__(self, make: Callable[[int], Held]) -> None:
         self._make = make
-        self._held: tuple[int, T] | None = None
+        self._held: tuple[int, Held] | None = None
 
-    def __call__(self, index: int) -> T:
+    def __call__(self, index: int) -> Held:
         if self._held is None or self._held[0] != index:
             self._held = None
             self._held = (index, self._make(index))

@@ -1,8 +1,8 @@
-"""Training: one LightningModule, all windows of a series in one pass, validation with adaptation running.
+"""Training: one LightningModule, all windows of a series in one pass, validation with adaptation.
 
-A batch is a set of series. Their windows start at every `stride` steps from a phase drawn anew for each batch; encoder
-and decoder run for all origins in parallel, the statistics are prefix sums over windows, and the loss is on every
-window. Validation replays each series and scores the windows that start in its last `val_size` steps.
+A batch is a set of series. Their windows start every `stride` steps, from a random phase per batch. Encoder and decoder
+run for all origins in parallel, the statistics are prefix sums over windows, and the loss covers every window.
+Validation replays each series and scores the windows that start in its last `val_size` steps.
 """
 
 from __future__ import annotations
@@ -31,12 +31,13 @@ from aru.training.cuda_graphs import Recorder
 from aru.training.faults import Faults
 
 CHECKPOINTS = 1  # the format of checkpoints
-RECORDINGS = 8  # of a step, at most: for as many numbers of windows
+WARM_UP = 10  # steps until the average of the weights spans more than one of them
+RECORDINGS = 8  # most recordings of a step, each for another number of windows
 DIVERGED = ("The loss of every series of a batch is not finite: training diverged", "Lower `learning_rate`.")
 
 
 class Provenance(NamedTuple):
-    """What a checkpoint was made from. Only the same can go on from it."""
+    """Settings, schema and data of a checkpoint. Training resumes from it only if they are the same."""
 
     settings: str
     data: str
@@ -45,7 +46,7 @@ class Provenance(NamedTuple):
     def of(cls, settings: Settings, schema: Schema, data: str) -> Provenance:
         """From settings, schema and the fingerprint of the rows."""
         wanted = json.dumps({**settings.to_json(), "checkpoints": CHECKPOINTS}, sort_keys=True)
-        learned = json.dumps(schema.to_json(), sort_keys=True)  # holds vocabularies: may be long
+        learned = json.dumps(schema.to_json(), sort_keys=True)  # hashed, since vocabularies may be long
         return cls(wanted, hashlib.sha256(f"{data} {learned}".encode()).hexdigest())
 
 
@@ -58,33 +59,33 @@ class Training(pl.LightningModule):
         super().__init__()
         self.origin = origin  # for checkpoints
         self.model = model
-        # A running average of the weights is what is kept. Processes that train together wait for the gradients of all
-        # parameters that have one: the average's have none.
+        # The moving average of the weights. It needs no gradients: with several processes, each parameter with a
+        # gradient would be waited for.
         self.average = copy.deepcopy(model).requires_grad_(False) if settings.training.weight_average else None
         self.parameter_pairs = _by_type(model, self.average or model)
         self.settings = settings
         self.schema = schema
         self.source = source
         self._turn_to(0)
-        self.careful = False  # looks at every step before the next one
+        self.careful = False  # whether to check every step before the next one
         self.failed: set[str] = set()
         self.skipped_steps = 0
 
     def on_fit_start(self) -> None:
-        """Keep the rows of a part on the training device: batches are gathered there."""
+        """Move the rows of a part to the training device, where batches are gathered."""
         self._turn_to(self.part)
 
     def transfer_batch_to_device(
         self, batch: Batch | SeriesOfPart, device: torch.device, dataloader_idx: int
     ) -> Batch | SeriesOfPart:
-        """A step sends what it needs in one piece."""
+        """Leave the batch on the host: a step sends what it needs in one piece."""
         return batch
 
     def _turn_to(self, part: int) -> None:
         self.part = part
-        self.recorder: Recorder | None = None  # recordings stand on the memory of the rows
+        self.recorder: Recorder | None = None  # recordings use the memory of the rows
         self.faults: Faults | None = None
-        for held in ("data", "sums"):  # goes before another part is read
+        for held in ("data", "sums"):  # freed before another part is read
             self.__dict__.pop(held, None)
         self.data = self.source.part(part).to(self.device)
         self.sums = Sums._make(v.to(self.device) for v in running_sums(self.data.rows, self.data.starts))
@@ -93,16 +94,17 @@ class Training(pl.LightningModule):
         self.most_windows = min(MAX_WINDOWS, self._grid(0, longest).count)
 
     def training_step(self, batch: Batch, _: int) -> Tensor:
-        """Mean loss of the values of all windows. A series whose loss is not finite is left out and reported.
+        """Mean loss over the values of all windows. A series whose loss is not finite is left out and reported.
 
-        A GPU is not waited for: the first such step is dropped as a whole (`Faults`), later ones go without the series.
+        On a GPU the host does not wait: the first such step is dropped as a whole (`Faults`), later ones leave the
+        series out.
         """
         if batch.part != self.part:
             self._turn_to(batch.part)
-        # Origin 0 of the block is the first of the grid, whatever the phase: shapes depend on the number of windows.
+        # Origin 0 of the block is the first of the grid for any phase, so shapes depend only on the number of windows.
         windows = self._grid(batch.phase, batch.rows).count
         series = batch.series
-        plan = torch.stack([series, batch.birth, batch.begin + batch.phase])
+        plan = torch.stack([series, batch.cold_start_row, batch.begin + batch.phase])
         if self.faults is not None and bool(self.faults.noticed):
             self._read_faults()
         if self.records and not self.careful:
@@ -123,24 +125,24 @@ class Training(pl.LightningModule):
 
     def _mean(self, losses: Losses, series: Tensor) -> Tensor:
         weight = self.weights[series]
-        # Gradients are averaged over processes: this is the mean over the values of all of them.
+        # Since gradients are averaged over processes, this gives the mean over the values of all processes.
         values = _mean_over_processes((weight * losses.values).sum())
         loss = (weight * losses.total).sum() / torch.where(values > 0, values, 1)
         self.log("train_loss", loss.detach(), prog_bar=True)
         return loss
 
     def _planned(self, windows: int, plan: Tensor, skipped: Tensor | None = None) -> Losses:
-        """Losses of the windows of some series: which, at which of their rows born, after which rows windows begin."""
-        series, birth, begin = plan
+        """Losses of the windows of a plan: for each series its number, cold-start row, and where its windows begin."""
+        series, cold_start_row, begin = plan
         stride = self.settings.window_stride
-        lengths = self.data.lengths[series] - self.data.val_size - birth
-        block = self._block(series, birth, begin, lengths, windows * stride)
+        lengths = self.data.lengths[series] - self.data.val_size - cold_start_row
+        block = self._block(series, cold_start_row, begin, lengths, windows * stride)
         return self.model.losses(block, Grid(0, stride, windows, skipped))
 
     def _recorded(self, plan: Tensor, windows: int) -> tuple[Losses, Tensor]:
-        """The same on a GPU, recorded for a few numbers of windows: those in front that are too many are skipped.
+        """The same on a GPU, recorded for a few numbers of windows. Surplus windows at the beginning are skipped.
 
-        With them the numbers of the series, on the device. Both hold until the next call.
+        Also returns the numbers of the series, on the device. Both are valid until the next call.
         """
         if self.recorder is None:
             self.recorder = Recorder(self.model)
@@ -157,7 +159,7 @@ class Training(pl.LightningModule):
         return Losses(*self.recorder.run((padded, shape), losses, inputs)), inputs[: shape[1]]
 
     def _send(self, values: Tensor) -> Tensor:
-        """To the device, without waiting for it."""
+        """Copy to the device without waiting."""
         return values.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else values
 
     @property
@@ -172,7 +174,7 @@ class Training(pl.LightningModule):
         )
 
     def _weights(self) -> Tensor:
-        """How much each series of the part counts: its mean |y| to the power `size_weight`, 1 on average."""
+        """Weight of each series of the part in the loss: its mean |y| to the power `size_weight`, 1 on average."""
         data = self.data
         n = data.lengths - data.val_size
         last = (data.starts + n - 1).clamp(min=0)
@@ -181,7 +183,7 @@ class Training(pl.LightningModule):
         return (weight / weight.mean()).nan_to_num(1.0).float()
 
     def validation_step(self, batch: SeriesOfPart, _: int) -> None:
-        """Loss of the windows whose origin lies in the validation part, statistics running on."""
+        """Loss of the windows whose origin lies in the validation rows, with adaptation."""
         part, series = batch.part, batch.series.to(self.device)
         if part != self.part:
             self._turn_to(part)
@@ -199,7 +201,7 @@ class Training(pl.LightningModule):
 
     def configure_optimizers(self) -> Any:
         """Adam, with a one-cycle schedule unless the rate is to stay constant."""
-        fused = self.records or self.device.type == "cuda"  # on a CPU it is slower; steps nobody waits for need it
+        fused = self.records or self.device.type == "cuda"  # slower on a CPU; needed by recorded steps
         optimizer = torch.optim.Adam(self.model.parameters(), lr=self.settings.learning_rate, fused=fused)
         if self.settings.training.schedule == "constant":
             return optimizer
@@ -211,7 +213,7 @@ class Training(pl.LightningModule):
     def configure_gradient_clipping(
         self, optimizer: Any, gradient_clip_val: Any = None, gradient_clip_algorithm: Any = None
     ) -> None:
-        """Clip the norm; a gradient that is not finite is dropped, and counted, instead of poisoning the weights."""
+        """Clip the norm of the gradient. A gradient that is not finite is dropped and counted."""
         trained = [p for pair in self.parameter_pairs for p in pair[0]]
         norm = torch.nn.utils.clip_grad_norm_(trained, gradient_clip_val or math.inf)
         if self.faults is not None:
@@ -224,26 +226,28 @@ class Training(pl.LightningModule):
     def optimizer_step(
         self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Callable[[], Any] | None = None
     ) -> None:
-        """Step, and let the moving average follow at once: a checkpoint may be written right after."""
-        first = self.trainer.global_step == 0
+        """Step, then update the moving average at once, because a checkpoint may be written right after."""
+        step = self.trainer.global_step
         super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
         if self.average is not None:
-            follow = 1.0 if first else 1 - self.settings.training.weight_average
+            # The average spans a tenth of the steps so far, at most: the weights that a short training began with are
+            # no part of what it ends with.
+            follow = max(1 - self.settings.training.weight_average, WARM_UP / (step + WARM_UP))
             with torch.no_grad():
                 for trained, averaged in self.parameter_pairs:
                     torch._foreach_lerp_(averaged, trained, follow)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Progress and what it was made from are one file: they cannot come apart."""
+        """Save the provenance in the same file as the progress."""
         checkpoint["origin"] = self.origin and tuple(self.origin)
 
     def on_train_end(self) -> None:
-        """Nothing may go unreported."""
+        """Report the faults of the last steps."""
         if self.faults is not None:
             self._read_faults()
 
     def _read_faults(self) -> None:
-        """Report what went wrong; if anything did, look at every step from now on."""
+        """Report faults; after any fault, check every step from now on."""
         assert self.faults is not None
         names, faults = self.data.names, self.faults
         self.faults = None
@@ -263,15 +267,15 @@ class Training(pl.LightningModule):
         stride = self.settings.window_stride
         return Grid(phase, stride, max(1, math.ceil((n - phase) / stride)))
 
-    def _block(self, series: Tensor, birth: Tensor, begin: Tensor, lengths: Tensor, n: int) -> Block:
+    def _block(self, series: Tensor, cold_start_row: Tensor, begin: Tensor, lengths: Tensor, n: int) -> Block:
         data = self.data
         static = Static._make(v[series] for v in data.static)
-        # Leads of the last windows reach past the end: padding.
+        # The leads of the last windows reach past the end of the series, into padding.
         ahead = n + self.settings.h
         return gather_block(
             data.rows,
             static,
-            data.starts[series] + birth,
+            data.starts[series] + cold_start_row,
             lengths,
             begin,
             ahead,
@@ -282,7 +286,7 @@ class Training(pl.LightningModule):
 
 
 def _by_type(model: Model, average: Model) -> list[tuple[list[Tensor], list[Tensor]]]:
-    """Parameters and their averages, in lists of one type each, for which there are fused operations."""
+    """Parameters and their averages, in lists of one type each, for fused operations."""
     pairs = list(zip(model.parameters(), average.parameters(), strict=True))
     types = dict.fromkeys(trained.dtype for trained, _ in pairs)
     return [([p for p, _ in pairs if p.dtype == t], [a for p, a in pairs if p.dtype == t]) for t in types]

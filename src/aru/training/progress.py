@@ -1,4 +1,4 @@
-"""How far a training is, on the terminal."""
+"""Progress bar of training."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class TrainingBar(Callback):
         self.task = self.bar.add_task(self.title, total=trainer.max_steps, completed=trainer.global_step, note="")
 
     def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
-        """Advance, and show the latest losses every few steps (reading them makes a GPU wait)."""
+        """Advance, and show the latest losses every few steps, since reading them waits for the GPU."""
         if trainer.global_step % 20 and trainer.global_step != trainer.max_steps:
             return
         note = "  ".join(
@@ -44,6 +44,6 @@ class TrainingBar(Callback):
         self.bar.stop()
 
     def on_exception(self, *_: Any) -> None:
-        """Close the bar, also when training breaks off."""
+        """Close the bar after an error."""
         if hasattr(self, "bar"):
             self.bar.stop()

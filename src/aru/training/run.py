@@ -1,4 +1,4 @@
-"""A whole training: a search over candidates, an ensemble of seeds, checkpoints, and what is reported at the end."""
+"""A whole training: search over candidate settings, ensemble of seeds, checkpoints, final warnings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from aru.data.schema import Schema
-from aru.errors import AruWarning, ConfigError, StorageError, listing
+from aru.errors import AruWarning, ConfigError, StorageError, listing, quoted, verbatim
 from aru.models import build, with_settings
 from aru.models.interface import Model
 from aru.nn.device import choose_device
@@ -30,8 +30,8 @@ from aru.training.module import Provenance, Training
 from aru.training.progress import TrainingBar
 
 GRADIENT_CLIP = 1.0
-MIN_EPOCH = 50  # steps: shorter epochs spend their time between epochs
-VALIDATIONS = 20  # over a training, unless snapshots ask for one after every epoch
+MIN_EPOCH = 50  # steps; in shorter epochs the overhead between epochs dominates
+VALIDATIONS = 20  # per training; with snapshots, one after every epoch
 
 
 class Snapshots(Callback):
@@ -55,7 +55,7 @@ class Snapshots(Callback):
         return {"best": self.best}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from a checkpoint."""
+        """Resume from a checkpoint."""
         self.best = state_dict["best"]
 
 
@@ -68,14 +68,14 @@ class Run(NamedTuple):
 
 
 class Checkpoints(NamedTuple):
-    """Where progress is kept, and the fingerprint of the rows it is made with."""
+    """Folder of the checkpoints, and the fingerprint of the training rows."""
 
     folder: Path
     data: str
 
 
 def train(source: Source, settings: Settings, schema: Schema, checkpoints: Checkpoints | None = None) -> Run:
-    """Train what the settings ask for: a search over candidates, an ensemble of seeds, or one model."""
+    """Train by the settings: a search over candidates, an ensemble of seeds, or one model."""
     search = settings.training.search
     if (search or settings.training.snapshots) and source.val_size == 0:
         raise ConfigError(
@@ -97,7 +97,7 @@ def train(source: Source, settings: Settings, schema: Schema, checkpoints: Check
 
 
 def _train_one(source: Source, settings: Settings, schema: Schema, member: int, checkpoints: Checkpoints | None) -> Run:
-    seed = (settings.random_seed * 1000 + member) % 2**63  # as large as generators take
+    seed = (settings.random_seed * 1000 + member) % 2**63  # the range of seeds of generators
     origin = None if checkpoints is None else Provenance.of(settings, schema, checkpoints.data)
     resume = None if checkpoints is None or origin is None else _resume_point(checkpoints.folder, origin)
     with _seeded(seed), _quiet():
@@ -116,7 +116,7 @@ def _train_one(source: Source, settings: Settings, schema: Schema, member: int, 
                     save_last=True,
                     save_top_k=0,
                     every_n_train_steps=epoch,
-                    enable_version_counter=False,  # over an earlier one
+                    enable_version_counter=False,  # replaces the earlier checkpoint
                 )
             )
         trainer = _trainer(settings, epoch, callbacks, member)
@@ -129,7 +129,7 @@ def _train_one(source: Source, settings: Settings, schema: Schema, member: int, 
                 ckpt_path=resume,
                 weights_only=False,
             )
-        except SystemExit as stop:  # Lightning's answer to an interrupt
+        except SystemExit as stop:  # raised by Lightning after an interrupt
             raise KeyboardInterrupt from stop
         if checkpoints is not None:
             trainer.save_checkpoint(checkpoints.folder / "last.ckpt")
@@ -146,9 +146,9 @@ def _train_one(source: Source, settings: Settings, schema: Schema, member: int, 
 
 
 def _trainer(settings: Settings, epoch: int, callbacks: list[Callback], member: int) -> pl.Trainer:
-    """Lightning's Trainer for these settings; `trainer` has the last word."""
+    """Lightning's Trainer for these settings. Options in `trainer` override the defaults."""
     options = dict(settings.training.trainer or {})
-    if options.get("strategy") == "ddp":  # not every configuration has a use for every parameter
+    if options.get("strategy") == "ddp":  # some settings leave parameters unused
         options["strategy"] = "ddp_find_unused_parameters_true"
     title = f"Training {settings.name}" + (f" {member + 1}/{settings.ensemble}" if settings.ensemble > 1 else "")
     show = [TrainingBar(title)] if options.pop("enable_progress_bar", True) else []
@@ -170,13 +170,13 @@ def _trainer(settings: Settings, epoch: int, callbacks: list[Callback], member: 
     try:
         return pl.Trainer(**{**ours, **options, "callbacks": callbacks})
     except (TypeError, ValueError, MisconfigurationException) as error:
-        raise ConfigError(f"Lightning's Trainer refuses these options of `trainer`: {error}") from error
+        raise ConfigError(f"Lightning's Trainer refuses these options of `trainer`: {verbatim(error)}") from error
 
 
 def _resume_point(folder: Path, origin: Provenance) -> str | None:
-    """The latest checkpoint of the same training; None if there is none, or one of other data, which is reported.
+    """The latest checkpoint of the same training; None if there is none. Warns about one of other data.
 
-    Nothing is written here: of several processes each finds the same.
+    Nothing is written here, so that all processes find the same.
     """
     last = folder / "last.ckpt"
     try:
@@ -185,17 +185,22 @@ def _resume_point(folder: Path, origin: Provenance) -> str | None:
             return None
         found = torch.load(last, map_location="cpu", weights_only=False).get("origin")
     except OSError as error:
-        raise StorageError(f"{folder} cannot hold checkpoints ({error})", "Choose another `checkpoint_dir`.") from error
-    except Exception as error:  # whatever unpickling makes of it
-        raise StorageError(f"{last} is no checkpoint ({error!r})", "Choose another `checkpoint_dir`.") from error
+        raise StorageError(
+            f"{verbatim(folder)} cannot hold checkpoints ({verbatim(error)})", "Choose another `checkpoint_dir`."
+        ) from error
+    except Exception as error:  # unpickling can raise anything
+        raise StorageError(
+            f"{verbatim(last)} is no checkpoint ({quoted(error)})", "Choose another `checkpoint_dir`."
+        ) from error
     if found is None or found[0] != origin.settings:
         raise ConfigError(
-            f"{folder} holds checkpoints of other settings or of another version", "Choose another `checkpoint_dir`."
+            f"{verbatim(folder)} holds checkpoints of other settings or of another version",
+            "Choose another `checkpoint_dir`.",
         )
     if Provenance(*found) == origin:
         return str(last)
     warnings.warn(
-        f"{folder} holds a checkpoint of other training data: training begins anew and replaces it.",
+        f"{verbatim(folder)} holds a checkpoint of other training data: training begins anew and replaces it.",
         AruWarning,
         stacklevel=5,
     )
@@ -209,7 +214,7 @@ def _below(checkpoints: Checkpoints | None, name: str) -> Checkpoints | None:
 def _report(module: Training) -> None:
     if module.failed:
         warnings.warn(
-            f"Training met numerical failures in the series {listing(sorted(module.failed))}; in those steps they were "
+            f"Training had numerical failures in the series {listing(sorted(module.failed))}; in those steps they were "
             "left out or forecast without adaptation, or the step was skipped. Check their values.",
             AruWarning,
             stacklevel=2,
@@ -224,7 +229,7 @@ def _report(module: Training) -> None:
 
 @contextlib.contextmanager
 def _seeded(seed: int) -> Iterator[None]:
-    """Fix the random numbers inside, and leave the caller's as they were."""
+    """Seed random numbers inside the block, and restore the caller's afterwards."""
     devices = list(range(torch.cuda.device_count()))
     with torch.random.fork_rng(devices=devices):
         torch.manual_seed(seed)
@@ -233,7 +238,7 @@ def _seeded(seed: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Lightning's remarks on data loaders, logging intervals and devices do not concern the user of a forecaster."""
+    """Hide Lightning's remarks on data loaders, logging and devices, which do not concern users of a forecaster."""
     loggers = [
         logging.getLogger(name)
         for name in ("lightning.pytorch", "lightning.fabric", "lightning.pytorch.utilities.rank_zero")

@@ -1,0 +1,163 @@
+"""`ForecastRuntime`: a `Runtime` of trained networks, which also forecasts."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from torch import Tensor
+
+from aru.data.columns import read_static
+from aru.data.frames import FrameStyle, forecast_names, quantiles_of
+from aru.data.frequency import Times
+from aru.data.panel import Panel, read_future
+from aru.data.rows import Rows
+from aru.errors import AruWarning, FutureError, listing, name_series
+from aru.runtime.backtest import Fold, rolling
+from aru.runtime.engine import Forecast, NetworkEngine
+from aru.runtime.future import first_rows, future_rows
+from aru.runtime.runtime import Runtime
+from aru.runtime.state import SeriesState
+from aru.settings import Settings
+
+
+class ForecastRuntime(Runtime[NetworkEngine]):
+    """Updates records of series and forecasts from them."""
+
+    @property
+    def settings(self) -> Settings:
+        """The settings that the networks were trained with."""
+        return self.engine.settings
+
+    @property
+    def h(self) -> int:
+        """The horizon."""
+        return self.engine.h
+
+    def warm_up(self) -> None:
+        """Load and compile everything that the first update and forecast need."""
+        self.engine.warm_up()
+
+    def forecast(self, state: SeriesState, rows: Rows, quantiles: Sequence[float]) -> Forecast:
+        """Forecasts of the next h steps, in CPU memory; `rows` is the result of `future`."""
+        return self.engine.forecast(state, rows, quantiles).cpu()
+
+    def global_forecast(self, state: SeriesState, rows: Rows, quantiles: Sequence[float]) -> Forecast:
+        """The same without adaptation: the forecasts of the network alone."""
+        return self.forecast(self.engine.unadapted(state), rows, quantiles)
+
+    def effective_sizes(self, state: SeriesState) -> tuple[Tensor, Tensor] | None:
+        """Effective number of observations in the local statistics, by series and aging factor, and these factors."""
+        return self.engine.effective_sizes(state)
+
+    def read_futr(self, futr_df: Any) -> Panel | None:
+        """The rows of `futr_df`, checked; None if it is not given. An error if forecasts need it."""
+        settings = self.engine.settings
+        if futr_df is None:
+            if settings.futr_exog_list or self.freq.freq is None:
+                needed = listing(["unique_id", "ds", *settings.futr_exog_list], 20)
+                raise FutureError(
+                    f"Forecasts of this model need {needed} of the next {settings.h} steps of each series",
+                    "Give `futr_df`.",
+                )
+            return None
+        panel = read_future(futr_df, self.freq, list(settings.futr_exog_list))
+        self.check_kinds(panel, "futr_df")
+        return panel
+
+    def future(self, ids: pd.Index[Any], state: SeriesState, futr: Panel | None) -> tuple[Times, Rows]:
+        """Timestamps (series, h) and encoded covariates of the next h steps; `futr` is the result of `read_futr`."""
+        last = state.last.cpu().numpy()
+        return future_rows(self.engine.schema, self.freq, self.engine.h, ids, last, futr)
+
+    def predict(
+        self,
+        ids: pd.Index[Any],
+        state: SeriesState,
+        futr: Panel | None,
+        level: Sequence[float] | None,
+    ) -> dict[str, Any]:
+        """The columns of a forecast of the next h steps: h rows for each series, with internal times."""
+        return self._columns(ids, state, *self.future(ids, state, futr), level)
+
+    def predict_new(
+        self,
+        known: Iterable[Any],
+        futr_df: Any,
+        static_df: Any,
+        level: Sequence[float] | None,
+    ) -> dict[str, Any]:
+        """The same for the first h steps of series without any value. Series in `known` are refused."""
+        engine = self.engine
+        panel = read_future(futr_df, self.freq, list(engine.settings.futr_exog_list))
+        self.check_kinds(panel, "futr_df")
+        old = panel.ids[panel.ids.isin(list(known))]
+        if len(old):
+            named = name_series(old)
+            raise FutureError(f"These series have values already: {named}", "Forecast them with predict.", rows=named)
+        ds, rows = first_rows(engine.schema, self.freq, engine.h, panel)
+        static = engine.schema.encode_static(read_static(static_df, panel.ids, engine.static_columns), panel.ids)
+        return self._columns(panel.ids, engine.empty(static), ds, rows, level)
+
+    def _columns(
+        self,
+        ids: pd.Index[Any],
+        state: SeriesState,
+        ds: Times,
+        rows: Rows,
+        level: Sequence[float] | None,
+    ) -> dict[str, Any]:
+        forecast = self.forecast(state, rows, quantiles_of(level))
+        warn_failed(forecast, ids)
+        keys = {"unique_id": np.repeat(ids.to_numpy(), ds.shape[1]), "ds": ds.ravel()}
+        return {**keys, **self.forecast_columns(forecast, level)}
+
+    def forecast_columns(self, forecast: Forecast, level: Sequence[float] | None) -> dict[str, Any]:
+        """Columns of mean, median and ends of intervals, named after the model."""
+        values = [forecast.mean, *forecast.quantiles]
+        names = forecast_names(self.engine.settings.name, level)
+        return {name: v.numpy().ravel() for name, v in zip(names, values, strict=True)}
+
+    def rolling(
+        self,
+        panel: Panel,
+        cutoffs: Any,
+        level: Sequence[float] | None,
+        adapt: bool,
+        static_df: Any,
+    ) -> Iterator[Fold]:
+        """Replay a panel from empty states and forecast at every cutoff. Input errors are raised at once."""
+        engine, quantiles = self.engine, quantiles_of(level)
+        static = engine.schema.encode_static(read_static(static_df, panel.ids, engine.static_columns), panel.ids)
+
+        def folds() -> Iterator[Fold]:
+            for fold in rolling(engine, panel, static, cutoffs, quantiles, adapt):
+                warn_failed(fold.forecast, panel.ids[fold.series])
+                yield fold
+
+        return folds()
+
+    # Frames out
+
+    def build(self, columns: dict[str, Any], futr_df: Any = None) -> Any:
+        """A frame of forecasts, of the same library as `futr_df`, if it is given."""
+        style = self.style if futr_df is None else FrameStyle.of(futr_df, self.style)
+        return style.build(columns, self.engine.h)
+
+
+def warn_failed(forecast: Forecast, ids: pd.Index[Any]) -> None:
+    """Warn about series whose local fit failed, and about those without a finite forecast."""
+    mean, quantiles, failed = (value.numpy() for value in forecast)
+    if not failed.any() and np.isfinite(mean).all() and np.isfinite(quantiles).all():
+        return
+    lost = ~(forecast.mean.isfinite().all(1) & forecast.quantiles.isfinite().all(2).all(0))
+    for which, says in (
+        (forecast.failed & ~lost, "The local fit of series {} failed numerically; this is the global forecast."),
+        (lost, "Series {} have no finite forecast."),
+    ):
+        if which.any():
+            names = listing(list(ids[which.numpy()]))
+            warnings.warn(f"{says.format(names)} Check their values.", AruWarning, stacklevel=4)
