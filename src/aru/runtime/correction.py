@@ -36,7 +36,7 @@ from aru.nn.tree import concat, put, take, tree_map
 from aru.nn.windows import Context
 from aru.runtime.engine import Engine
 from aru.runtime.state import empty_context, move_on
-from aru.runtime.truth import Judge, Learned
+from aru.runtime.truth import Judge, Learned, usable
 from aru.settings import AdapterSettings
 
 FEATURES = 8
@@ -270,7 +270,7 @@ class CorrectionEngine(Engine):
     def _learn(self, models: Models, x: Tensor, residual: Tensor, weight: Tensor) -> Models:
         """Add rows (series, model, lead) with their residuals to the statistics of their blocks."""
         e = residual[:, :, self.members]  # (series, model, block, width)
-        mask = ~e.isnan() & self.valid
+        mask = usable(e) & self.valid
         number = mask.sum(-1)
         share = weight[:, :, self.members] / number.clamp(min=1).unsqueeze(-1)
         features, target, known, weights = (v.flatten(0, 2) for v in (x[:, :, self.members], e, mask, share))

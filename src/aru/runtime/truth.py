@@ -15,7 +15,7 @@ All functions work on many series at once: they take a state and return a new on
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -30,8 +30,13 @@ from aru.runtime.state import SeriesState
 from aru.settings import Settings
 
 FOLLOWED_LEVELS = (50.0, 80.0, 90.0, 95.0)  # central intervals that are calibrated
-HUGE = 1e150  # larger regrets are ignored, since their squares overflow
+HUGE = 1e150  # squares of larger numbers overflow
 SAME_IN_FLOAT32 = 1e-4  # relative difference below which forecasts of float32 networks count as equal: mostly rounding
+
+
+def usable(values: Any) -> Any:
+    """Which errors, values and forecasts can be learned from and scored: not NaN, infinite or absurdly large."""
+    return abs(values) < HUGE
 
 
 class Learned(NamedTuple):
@@ -87,6 +92,7 @@ class Judge:
         `experts` are (*, lead, expert) forecasts and `mixed` their (*, lead) mixture. `given` and `issued` are the
         (*, level, end, lead) intervals before and after calibration, `y` the (*, lead) actual values.
         """
+        y = torch.where(usable(y), y, torch.nan)
         if isinstance(learned.gate, GateState):
             r = gate.regret(mixed, experts, y)
             r = torch.where(self._differ(experts) | r.isnan(), r, 0.0)
@@ -99,7 +105,7 @@ class Judge:
 
     def _by_block(self, r: Tensor) -> Tensor:
         """(*, lead, expert) -> (*, block, expert): means over the leads that have an actual value."""
-        known = (r.abs() < HUGE).all(-1, keepdim=True)
+        known: Tensor = usable(r).all(-1, keepdim=True)
         member = torch.nn.functional.one_hot(self.block).T.to(r)  # (block, lead)
         return member @ torch.where(known, r, 0.0) / (member @ known.to(r)).clamp(min=1)
 

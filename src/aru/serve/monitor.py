@@ -25,7 +25,7 @@ from aru.nn.tree import take
 from aru.runtime import ForecastRuntime
 from aru.runtime.records import Record
 from aru.runtime.state import SeriesState, present_rows
-from aru.runtime.truth import HUGE, what_came
+from aru.runtime.truth import usable, what_came
 from aru.store import Key
 from aru.store.sqlite import VARIABLES
 
@@ -183,7 +183,7 @@ class Monitor:
         plain = runtime.global_forecast(origin, ahead, QUANTILES[:1])
         values = [*adapted.quantiles, *plain.quantiles, adapted.mean - plain.mean]
         made = np.stack([value[:, :w].double().numpy() for value in values])
-        made[:, ~_is_usable(made[:4]).all(0)] = np.nan  # not a usable forecast
+        made[:, ~usable(made[:4]).all(0)] = np.nan  # not a usable forecast
         at = context.shape[1] - passed[:, None] + np.arange(w)
         for name, column in zip(("y", *FORECAST_FIELDS), (y.cpu().numpy()[:, :w], *made), strict=True):
             context[name][which[:, None], at] = column
@@ -245,14 +245,8 @@ def _rings(blobs: Sequence[bytes]) -> Ring:
 
 def _is_scored(rows: Ring) -> Bools:
     """Which rows have an actual value and a forecast."""
-    scored: Bools = (rows["ds"] != NEVER) & _is_usable(rows["y"]) & _is_usable(rows["median"])
+    scored: Bools = (rows["ds"] != NEVER) & usable(rows["y"]) & usable(rows["median"])
     return scored
-
-
-def _is_usable(values: Any) -> Bools:
-    """Which numbers can be scored: not NaN, infinite or absurdly large."""
-    usable: Bools = np.abs(values) < HUGE
-    return usable
 
 
 def _terms(rows: Ring) -> tuple[Any, ...]:
