@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -434,3 +436,23 @@ def test_rows_may_be_consecutive_whatever_their_dates() -> None:
     )
     assert len(keep) < len(DAYS)
     np.testing.assert_array_equal(dated.frozen, numbered.frozen)
+
+
+def test_nothing_is_compiled_inside_a_transaction() -> None:
+    """In a process of its own: other tests have compiled it all."""
+    script = """
+import pandas as pd
+from aru import Adapter
+days = pd.date_range("2024-01-01", periods=40)
+adapter = Adapter(2, freq="D", gate=True)
+from aru.nn import kernels
+before = [len(function.signatures) for function in (kernels._solve, kernels._absorb)]
+assert min(before) > 0, before
+df = pd.DataFrame({"unique_id": "a", "ds": days, "y": range(40)})
+for day in range(20, 38):
+    adapter.update(df[df.ds <= days[day]], late="skip")
+    adapter.adapt(pd.DataFrame({"unique_id": "a", "ds": days[day + 1 : day + 3], "frozen": [1.0, 2.0]}))
+assert [len(function.signatures) for function in (kernels._solve, kernels._absorb)] == before
+"""
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-1500:]

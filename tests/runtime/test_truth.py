@@ -23,7 +23,7 @@ from aru.runtime.calibration import CalibrationState
 from aru.runtime.engine import NetworkEngine
 from aru.runtime.state import SeriesState, move_on
 from aru.runtime.table import StateTable
-from aru.runtime.truth import FOLLOWED_LEVELS, Experts, Followed, Following, Learned, what_came
+from aru.runtime.truth import FOLLOWED_LEVELS, Experts, Followed, Following, Judge, Learned, what_came
 from tests.making import flat, make, make_settings
 from tests.shops import BASE, COVARIATES, STATIC, TRAINED, E, H, both, rows
 
@@ -308,3 +308,17 @@ def test_quantiles_are_in_order_whatever_was_learned(seed: int, whole: bool, lev
     assert (quantiles >= 0).all()
     assert quantiles.isfinite().all()
     assert not whole or torch.equal(quantiles, quantiles.round())
+
+
+@pytest.mark.parametrize("absurd", [1e200, torch.inf, torch.nan])
+def test_absurd_values_teach_neither_gate_nor_calibration(absurd: float) -> None:
+    judge = Judge(3, [80.0], gated=True, calibrated=True, same=0.0)
+    before = judge.empty(1)
+    experts = torch.tensor([[[1.0, 2.0]] * 3]).double()
+    ends = torch.tensor([[[[0.0] * 3, [3.0] * 3]]]).double()
+    y = torch.full((1, 3), absurd, dtype=torch.float64)
+    after = judge.learn(before, experts, experts.mean(-1), ends, ends, y)
+    for name, value in flat(after).items():
+        assert torch.equal(value, flat(before)[name]), name
+    taught = judge.learn(before, experts, experts.mean(-1), ends, ends, torch.ones(1, 3).double())
+    assert any(not torch.equal(value, flat(before)[name]) for name, value in flat(taught).items())
