@@ -384,7 +384,7 @@ def test_bad_settings_are_refused(wrong: dict[str, Any]) -> None:
 
 
 def test_a_frequency_that_cannot_be_read_off_is_asked_for() -> None:
-    with pytest.raises(FrequencyError, match=r"cannot be read off actuals\. Give freq, for instance freq=\'D\'\."):
+    with pytest.raises(FrequencyError, match=r"cannot be read off df\. Give freq, for instance freq=\'D\'\."):
         Adapter(H).update(truth().groupby("unique_id").head(2))
     with pytest.raises(ColumnError, match="cutoff"):
         Adapter(H).cross_validation(frozen().drop(columns="cutoff"), truth())

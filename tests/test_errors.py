@@ -90,14 +90,14 @@ def test_listing_shows_five_unless_told() -> None:
 
 def spelled(name: str) -> str:
     """The names that a command line would use."""
-    return {"new_df": "--new", "late='skip'": "--late skip"}.get(name, name.upper())
+    return {"df": "--new", "late='skip'": "--late skip"}.get(name, name.upper())
 
 
 def test_an_error_is_its_problem_and_its_remedy() -> None:
-    error = errors.LateError("`new_df` has 2 late rows", "Drop them, or pass `late='skip'`.", columns=["ds"])
-    assert str(error) == "new_df has 2 late rows. Drop them, or pass late='skip'."
+    error = errors.LateError("`df` has 2 late rows", "Drop them, or pass `late='skip'`.", columns=["ds"])
+    assert str(error) == "df has 2 late rows. Drop them, or pass late='skip'."
     assert error.worded(spelled) == "--new has 2 late rows. Drop them, or pass --late skip."
-    assert (error.problem, error.remedy) == ("`new_df` has 2 late rows", "Drop them, or pass `late='skip'`.")
+    assert (error.problem, error.remedy) == ("`df` has 2 late rows", "Drop them, or pass `late='skip'`.")
     assert (error.columns, error.rows) == (("ds",), None)
     assert str(errors.ConfigError("`h` is missing")) == "h is missing."
     assert AruError("", "Look.").columns == ()
@@ -118,8 +118,8 @@ def test_errors_survive_another_process(kind: type[AruError]) -> None:
 
 
 def test_a_warning_is_worded_likewise() -> None:
-    warning = AruWarning("Rows of `new_df` are odd. Use `late='skip'`.")
-    assert str(warning) == "Rows of new_df are odd. Use late='skip'."
+    warning = AruWarning("Rows of `df` are odd. Use `late='skip'`.")
+    assert str(warning) == "Rows of df are odd. Use late='skip'."
     assert warning.worded(spelled) == "Rows of --new are odd. Use --late skip."
     assert reword("`a`, b and `c d`", str.upper) == "A, b and C D"
     assert reword("`a`, b and `c d`") == "a, b and c d"

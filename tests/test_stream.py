@@ -121,7 +121,7 @@ def test_integer_ids(tmp_path: Path) -> None:
         assert stream.predict(ids=np.array([11, 9]))["unique_id"].tolist() == [11] * H + [9] * H
         with pytest.raises(InputError, match="not known: 10, 12"):
             stream.predict(ids=["10", 12])
-        with pytest.raises(ColumnError, match=r"unique_id of new_df holds strings, but training had integers"):
+        with pytest.raises(ColumnError, match=r"unique_id of df holds strings, but training had integers"):
             stream.update(rows("9", [12]))
         stream.export(tmp_path / "out.parquet")
     with Stream(f.without_series(), tmp_path / "other.db") as other:
@@ -223,7 +223,7 @@ def test_what_happened_to_every_row_is_said(trained: Forecaster) -> None:
     known = both([18, 19], "a")
     old, other = rows("a", [2]), rows("b", [19]).assign(y=-1.0)
     new = pd.concat([known, old, other, both([21], "abn")])
-    with pytest.raises(LateError, match=r"new_df has 2 rows.*\(a, 2024-01-03\), \(b, 2024-01-20\).*late='skip'"):
+    with pytest.raises(LateError, match=r"df has 2 rows.*\(a, 2024-01-03\), \(b, 2024-01-20\).*late='skip'"):
         stream.update(new)
     assert stream.series()["observations"].tolist() == [TRAINED, TRAINED]  # nothing of it
     result = stream.update(new, late="skip")

@@ -58,7 +58,8 @@ class Adapter:
     Forecasts are frames as Nixtla's libraries write them: `unique_id`, `ds`, optionally `cutoff`, and a column per
     model, with `<model>-lo-90` and `<model>-hi-90` for its intervals. A forecast waits in the state until its actual
     value arrives; only then is its error learned from. The size of a state does not depend on the length of history.
-    Forecasts of a series without past errors are returned unchanged.
+    Forecasts of a series without past errors are returned unchanged. `adapt` takes the place of `predict`: the
+    forecasts are another model's, and come in as a frame.
 
     Args:
         h: The longest lead, in steps.
@@ -98,7 +99,7 @@ class Adapter:
         with self.store.reading() as view:
             return self._schema(view)
 
-    def update(self, actuals: Any, late: Literal["raise", "skip"] = "raise") -> UpdateResult:
+    def update(self, df: Any, late: Literal["raise", "skip"] = "raise") -> UpdateResult:
         """Take in observations (`unique_id`, `ds`, `y`) of known and new series: all are applied or none.
 
         The errors of pending forecasts for these rows are learned from. Rows that were consumed before are counted as
@@ -107,11 +108,11 @@ class Adapter:
         """
         if late not in ("raise", "skip"):
             raise ConfigError(f"`late={quoted(late)}` is not known", "Choose 'raise' or 'skip'.")
-        frame = as_frame(actuals, "actuals")
+        frame = as_frame(df, "df")
         with self.store.writing() as change:
-            schema = self._settle(self._schema(change), frame, "actuals")
+            schema = self._settle(self._schema(change), frame, "df")
             runtime = _runtime(self.settings, schema)
-            new = runtime.read(frame, "actuals")
+            new = runtime.read(frame, "df")
             known, state = self._read(change, schema, new.ids)
             update = runtime.update(new, known, Record(state), None, late, style=FrameStyle.of(frame, schema.style))
             if update.record is not None:
@@ -141,18 +142,18 @@ class Adapter:
             self._write(change, schema, given.ids, after)
         return with_values(frame, given, adapted)
 
-    def cross_validation(self, forecasts: Any, actuals: Any = None, keep: bool = False) -> Any:
+    def cross_validation(self, forecasts: Any, df: Any = None, keep: bool = False) -> Any:
         """Adapt a history of forecasts (with `cutoff`), each with only what was known at its cutoff.
 
-        The result is that of `update` and `adapt` step by step, from empty states. Without `actuals` the actual values
+        The result is that of `update` and `adapt` step by step, from empty states. Without `df` the actual values
         are the column `y` of the forecasts. With `keep` the final states replace those of the adapter; otherwise its
         states do not change.
         """
         frame = as_frame(forecasts, "forecasts")
         require_columns(frame, ["unique_id", "ds", "cutoff"], "forecasts")
         columns = find_models(frame, self.settings.models)
-        truth = _truth(frame) if actuals is None else as_frame(actuals, "actuals")
-        schema = self._settle(None, truth, "actuals", columns)
+        truth = _truth(frame) if df is None else as_frame(df, "df")
+        schema = self._settle(None, truth, "df", columns)
         runtime = _runtime(self.settings, schema)
         given = read_forecasts(frame, runtime.freq, self.settings.h, columns, schema.models, schema.levels)
         _check_kinds(schema, given)
@@ -320,9 +321,9 @@ def _truth(frame: nw.DataFrame[Any]) -> nw.DataFrame[Any]:
 def _history(truth: nw.DataFrame[Any], given: ReadForecasts, runtime: CorrectionRuntime) -> tuple[Panel, Ints]:
     """Observations, and the forecasts issued at each row. A cutoff without an observation is a missing value."""
     freq, max_gap = runtime.freq, runtime.max_gap
-    actual = read_panel(truth, freq, max_gap=max_gap, name="actuals")
+    actual = read_panel(truth, freq, max_gap=max_gap, name="df")
     if (actual.ids.dtype == np.int64) != (given.ids.dtype == np.int64) or actual.datetime != given.datetime:
-        raise ColumnError("unique_id and ds of `actuals` and `forecasts` are of different kinds", "Convert them.")
+        raise ColumnError("unique_id and ds of `df` and `forecasts` are of different kinds", "Convert them.")
     real = ~actual.inserted
     columns = {
         "unique_id": np.concatenate([actual.ids[actual.series[real]], given.ids[given.series]]),
@@ -332,7 +333,7 @@ def _history(truth: nw.DataFrame[Any], given: ReadForecasts, runtime: Correction
     both = pd.DataFrame(columns).drop_duplicates(["unique_id", "ds"])
     if actual.datetime:
         both["ds"] = to_index(both.ds.to_numpy())
-    panel = read_panel(both, freq, max_gap=max_gap, name="actuals and cutoffs")
+    panel = read_panel(both, freq, max_gap=max_gap, name="df and cutoffs")
     origin = np.full(len(panel.ds), -1)
     keys = pd.MultiIndex.from_arrays([panel.series, panel.ds])
     wanted = pd.MultiIndex.from_arrays([panel.ids.get_indexer(given.ids)[given.series], given.cutoff])

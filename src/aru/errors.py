@@ -18,7 +18,7 @@
     AruWarning (UserWarning)           a problem that did not stop the call
 
 An error has a problem, a remedy, and the columns and rows concerned. In problem and remedy, backticks mark the
-library's names of tables and arguments: `new_df`, `late='skip'`. The command line and the service replace them by
+library's names of tables and arguments: `df`, `late='skip'`. The command line and the service replace them by
 their own names; for Python users only the backticks are removed. Text from users (ids, columns, values, files) may
 contain backticks: it must be put into a message by `verbatim`, `quoted` or `listing`, or as `Offending` rows.
 """

@@ -189,18 +189,18 @@ class Forecaster:
         columns = self.runtime.predict_new(self.table.ids, futr_df, static_df, level)
         return self.runtime.build(columns, futr_df)
 
-    def update(self, new_df: Any, static_df: Any = None, late: Literal["raise", "skip"] = "raise") -> UpdateResult:
+    def update(self, df: Any, static_df: Any = None, late: Literal["raise", "skip"] = "raise") -> UpdateResult:
         """Take in new observations of known and new series. Rows come in any order; all are applied or none.
 
         Rows that a series has consumed before are counted as duplicates and ignored. Any other row at or before a
         series' latest time is late: `late="raise"` rejects the call, "skip" applies the other rows.
         """
         runtime, table = self.runtime, self.table
-        new = runtime.read(new_df)
+        new = runtime.read(df)
         places = table.places(new.ids)
         known = places >= 0
         record = Record(table.take(places[known]))
-        style = FrameStyle.of(new_df, runtime.style)
+        style = FrameStyle.of(df, runtime.style)
         update = runtime.update(new, new.ids[known], record, static_df, late, style=style)
         if update.record is not None:
             table.put(update.ids, update.record.now)

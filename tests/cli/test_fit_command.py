@@ -36,7 +36,7 @@ def test_fit_options_reach_the_forecaster(tmp_path: Path) -> None:
     static = write(pd.DataFrame({"shop": IDS, "kind": [*"uvu"], "space": [1.0, 2.0, 3.0]}), tmp_path / "static.parquet")
     result = aru(
         "fit", data, tmp_path / "model", "--h", "3", "--freq", "D", "--input-size", "5", "--model", "aru",
-        "--futr", "promo,day", "--hist", "kind", "--stat", "space", "--lags", "7,4", "--size", "4,4,4,3",
+        "--futr-exog", "promo,day", "--hist-exog", "kind", "--stat-exog", "space", "--lags", "7,4", "--size", "4,4,4,3",
         "--alphas", "1,0.9", "--ridge", "0.5", "--integration", "residual", "--scaler", "level",
         "--transform", "asinh", "--no-robust", "--distribution", "gaussian", "--ensemble", "2", "--max-steps", "2",
         "--learning-rate", "0.01", "--batch-size", "2", "--seed", "3", "--accelerator", "cpu", "--alias", "mine",
@@ -207,9 +207,9 @@ def test_unreadable_files_are_refused(
         (["--learning-rate", "0"], "--learning-rate must be positive"),
         (["--val-size", "-1"], "--val-size must be a whole number of at least 0, got -1"),
         (["--val-size", "23"], "The longest series has 1 rows to train on besides --val-size 23, but --h 3 needs"),
-        (["--futr", "price"], "has no column 'price'; it has unique_id, ds, y, promo, kind"),
-        (["--futr", "promo", "--hist", "promo"], "'promo' is listed in --futr and in --hist. List it once"),
-        (["--stat", "size"], "--stat names size. Pass --static FILE with unique_id and these columns"),
+        (["--futr-exog", "price"], "has no column 'price'; it has unique_id, ds, y, promo, kind"),
+        (["--futr-exog", "promo", "--hist-exog", "promo"], "'promo' is listed in --futr-exog and in --hist-exog. List it once"),
+        (["--stat-exog", "size"], "--stat-exog names size. Pass --static FILE with unique_id and these columns"),
         (["--season-length", "9", "--input-size", "9"], "--season-length 9 needs a context of a season and a stride"),
         (["--dropout", "1"], r"--dropout must lie in \[0, 1\), got 1"),
         (["--encoder", "rnn"], "--encoder rnn is not known. Choose one of 'lstm', "),

@@ -49,7 +49,7 @@ def test_predict_some_series(model: Path) -> None:
 
 def test_predict_reads_categories_as_training_did(tmp_path: Path) -> None:
     data = write(sales(), tmp_path / "sales.csv")
-    assert aru("fit", data, tmp_path / "model", *TINY, "--futr", "promo", "--futr", "kind").code == 0
+    assert aru("fit", data, tmp_path / "model", *TINY, "--futr-exog", "promo", "--futr-exog", "kind").code == 0
     message = fails("predict", tmp_path / "model")
     assert "need unique_id, ds, promo, kind of the next 3 steps of each series. Give --futr FILE." in message
     future = sales(24, 27).drop(columns="y").assign(kind="0")  # a column of numbers, for all that the file says
@@ -69,7 +69,7 @@ def test_bools_of_files_mean_what_they_meant_in_training(tmp_path: Path) -> None
         return df.assign(promo=df["promo"].map({True: yes, False: no}))
 
     data = write(spell(frame, "true", "false"), tmp_path / "sales.csv")
-    assert aru("fit", data, tmp_path / "model", *TINY, "--futr", "promo").code == 0
+    assert aru("fit", data, tmp_path / "model", *TINY, "--futr-exog", "promo").code == 0
     future = sales(24, 27).drop(columns="y").assign(promo=np.resize([True, False, False], 9))
     expected = Forecaster.load(tmp_path / "model").predict(future)["aru"].tolist()
     assert expected != Forecaster.load(tmp_path / "model").predict(future.assign(promo=None))["aru"].tolist()
@@ -154,7 +154,7 @@ def test_backtest_scores_and_compares(model: Path, tmp_path: Path) -> None:
 
 
 def test_backtest_notes_what_flatters_the_model(model: Path, data: Path) -> None:
-    arguments = ["--windows", "2", "--step", "1", "--level", "50", "--level", "80", "--no-adapt", "--json"]
+    arguments = ["--n-windows", "2", "--step-size", "1", "--level", "50", "--level", "80", "--no-adapt", "--json"]
     result = aru("backtest", model, data, *arguments)
     values = result.json
     assert list(values["scores"]) == ["frozen"]
@@ -196,9 +196,9 @@ def test_models_that_are_none_are_refused(data: Path, tmp_path: Path) -> None:
 def test_other_bad_arguments_are_refused(model: Path, data: Path, tmp_path: Path) -> None:
     assert "between 0 and 100, got 120" in fails("predict", model, "--level", "120")
     assert "--late drop is not known" in fails("update", model, data, "--late", "drop")
-    assert "--windows must be a whole number of at least 1" in fails("backtest", model, data, "--windows", "0")
+    assert "--n-windows must be a whole number of at least 1" in fails("backtest", model, data, "--n-windows", "0")
     write(sales(0, 3), data)
-    assert "No series is long enough for 2 windows of h=3" in fails("backtest", model, data, "--windows", "2")
+    assert "No series is long enough for 2 windows of h=3" in fails("backtest", model, data, "--n-windows", "2")
     assert "--accelerator mps has no float64" in fails("predict", model, "--accelerator", "mps")
     assert aru("fit", data, tmp_path / "other").code == 2  # typer's own message for a missing option
 

@@ -26,7 +26,7 @@ def test_messages_speak_of_files_and_options() -> None:
     assert word("static_df") == "--static FILE"
     assert word("df['ds']") == "df['ds']"
     assert [word(m) for m in ("h=3", "freq=None", "late='skip'")] == ["--h 3", "--freq none", "--late skip"]
-    assert [word(m) for m in ("val_size", "futr_exog_list", "width=3")] == ["--val-size", "--futr", "width=3"]
+    assert [word(m) for m in ("val_size", "futr_exog_list", "width=3")] == ["--val-size", "--futr-exog", "width=3"]
     assert [word(m) for m in ("gate", "gate=True", "gate=False")] == ["--gate", "--gate", "--no-gate"]
     assert [word(m) for m in ("lags=(7, 14)", "ridge=0.5", "random_seed=3")] == [
         "--lags 7,14",
@@ -36,9 +36,9 @@ def test_messages_speak_of_files_and_options() -> None:
 
 
 def test_settings_of_a_saved_model_are_no_options() -> None:
-    word = Wording({"n_windows": "--windows", **flags("late")})
+    word = Wording({"n_windows": "--n-windows", **flags("late")})
     marked = ("h=3", "freq='D'", "lags", "n_windows=2", "late='skip'")
-    assert [word(m) for m in marked] == ["h=3", "freq='D'", "lags", "--windows 2", "--late skip"]
+    assert [word(m) for m in marked] == ["h=3", "freq='D'", "lags", "--n-windows 2", "--late skip"]
 
 
 def test_a_failure_as_json(model: Path, new: Path) -> None:

@@ -653,12 +653,12 @@ def test_without_frequency_a_continuation_has_no_gaps() -> None:
 
 def test_a_continuation_off_the_known_grid_is_refused(make: Make) -> None:
     later = make({"unique_id": ["a", "a"], "ds": [day(3), day(8)], "y": [1.0, 2.0]})
-    with pytest.raises(FrequencyError, match=r"2 rows of new_df.*freq='7D': \(a, 2024-01-04\), \(a, 2024-01-09\)"):
+    with pytest.raises(FrequencyError, match=r"2 rows of df.*freq='7D': \(a, 2024-01-04\), \(a, 2024-01-09\)"):
         read_continuation(later, Frequency("7D"), [], known(a=0))
 
 
 def test_ids_of_another_type_are_not_taken_for_new_series(make: Make) -> None:
-    with pytest.raises(ColumnError, match="unique_id of new_df holds integers where strings are known"):
+    with pytest.raises(ColumnError, match="unique_id of df holds integers where strings are known"):
         read_continuation(make(data(unique_id=[1, 2, 2, 1, 2])), DAILY, [], known(a=0))
     with pytest.raises(ColumnError, match="holds strings where integers are known"):
         read_continuation(make(data()), DAILY, [], Known(pd.Index([1, 2]), np.zeros(2, np.int64)))

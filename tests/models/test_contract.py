@@ -611,7 +611,7 @@ def test_a_bad_call_applies_nothing(forecaster: Forecaster, data: Data) -> None:
         data.new.assign(ds=data.new["ds"].where(np.arange(len(data.new)) != 4, data.new["ds"] + pd.Timedelta(hours=1))),
     ]
     for bad in bad_calls:
-        with pytest.raises(ValueError, match="new_df"):
+        with pytest.raises(ValueError, match="df"):
             forecaster.update(bad, static_df=STATIC)
     with pytest.raises(ValueRangeError, match="new"):
         forecaster.update(pd.concat([data.new, rows("new", 60, [np.nan])]))

@@ -20,7 +20,7 @@ from .conftest import Serve, as_json, day, error_of
 
 
 def test_a_refusal_names_rows_columns_and_remedy(serve: Serve, rich: Forecaster) -> None:
-    """In the words of requests: nobody here has a new_df, nor arguments."""
+    """In the words of requests: nobody here has a df, nor arguments."""
     running = serve(rich, monitor=False)
     good = as_json(both([20]), "unique_id", "ds", "y", "promo", "temp")
 
@@ -71,7 +71,7 @@ def test_offending_rows_have_the_types_of_the_model(serve: Serve) -> None:
 
 def test_what_clients_name_stays_as_they_wrote_it(serve: Serve, rich: Forecaster) -> None:
     """Backticks mark names of the library in its messages, not in ids and values."""
-    running, odd = serve(rich, monitor=False), "a`new_df`b"
+    running, odd = serve(rich, monitor=False), "a`df`b"
     futr = as_json(both([20, 21, 22], "x"), "unique_id", "ds", "promo")
     body = {"futr": [{**row, "unique_id": odd} for row in futr]}
     error = error_of(running.client.post("/v1/forecasts", json=body), 404, "UnknownSeriesError")

@@ -28,10 +28,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for command, example in (
-    (fit, "aru fit sales.csv model --h 14 --freq D --futr promo"),
+    (fit, "aru fit sales.csv model --h 14 --freq D --futr-exog promo"),
     (predict, "aru predict model --futr next-weeks.csv --level 90 --output forecasts.csv"),
     (update, "aru update model today.csv"),
-    (backtest, "aru backtest model sales.csv --windows 8 --compare"),
+    (backtest, "aru backtest model sales.csv --n-windows 8 --compare"),
     (serve, "aru serve model --state state.db"),
     (spark, "aru spark --input sales --output forecasts --checkpoint checkpoint --model model"),
     (demo, "aru demo --output aru-demo"),

@@ -96,7 +96,7 @@ def update(
 
     Nothing is retrained. All rows are taken in or none; rows that were taken in before are ignored.
     """
-    tables: dict[str, str | Path] = {"new_df": data, "df": data, "static_df": static or "--static FILE"}
+    tables: dict[str, str | Path] = {"df": data, "static_df": static or "--static FILE"}
     with screen(as_json, debug=debug, names=tables | flags("late", "accelerator")) as show:
         if late not in ("raise", "skip"):
             raise ConfigError(f"`late={quoted(late)}` is not known", "Choose raise or skip.")
@@ -139,11 +139,11 @@ def backtest(
     model: shared_options.ModelFolder,
     data: shared_options.DataFile,
     windows: Annotated[
-        int, typer.Option("--windows", metavar="N", help="Forecasts per series, from cutoffs before its end.")
+        int, typer.Option("--n-windows", metavar="N", help="Forecasts per series, from cutoffs before its end.")
     ] = 4,
     step: Annotated[
         int | None,
-        typer.Option("--step", metavar="STEPS", show_default="the horizon", help="Steps between two cutoffs."),
+        typer.Option("--step-size", metavar="STEPS", show_default="the horizon", help="Steps between two cutoffs."),
     ] = None,
     level: Annotated[
         list[float] | None,
@@ -178,7 +178,7 @@ def backtest(
     size of the target, RMSE the error of the mean. Coverage and relative width are those of an interval.
     """
     tables: dict[str, str | Path] = {"df": data, "static_df": static or "--static FILE"}
-    options = {"n_windows": "--windows", "step_size": "--step", **flags("level", "accelerator")}
+    options = {"n_windows": "--n-windows", "step_size": "--step-size", **flags("level", "accelerator")}
     with screen(as_json, debug=debug, names=tables | options) as show:
         table_files.check_output(output)
         if compare and not adapt:

@@ -23,9 +23,9 @@ from aru.errors import ConfigError, quoted, reword
 from aru.settings import NetworkOptions, Settings, TrainingOptions, fields_by_name
 
 SHORT = {
-    "futr_exog_list": "--futr",
-    "hist_exog_list": "--hist",
-    "stat_exog_list": "--stat",
+    "futr_exog_list": "--futr-exog",
+    "hist_exog_list": "--hist-exog",
+    "stat_exog_list": "--stat-exog",
     "random_seed": "--seed",
 }
 COVARIATES, MODEL, NETWORK, TRAINING = "Covariates", "Model", "Network", "Training"

@@ -137,7 +137,7 @@ def migrate(
 
     States can be used only by the model that wrote them. The old store does not change.
     """
-    tables: dict[str, str | Path] = {"new_df": data, "df": data, "static_df": static or "--static FILE"}
+    tables: dict[str, str | Path] = {"df": data, "static_df": static or "--static FILE"}
     with screen(as_json, debug=debug, names=tables | flags("correctable_steps", "accelerator")) as show:
         from aru.store import exchange
         from aru.stream import rebuild_store

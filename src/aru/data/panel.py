@@ -148,7 +148,7 @@ def read_panel(
     return _fill_gaps(rows, ids, position, freq, max_gap, datetime, settled)
 
 
-def read_observations(df: Any, freq: Frequency, columns: Sequence[str], name: str = "new_df") -> Observations:
+def read_observations(df: Any, freq: Frequency, columns: Sequence[str], name: str = "df") -> Observations:
     """Check a long frame of new rows; `continuation` then compares them with the known series."""
     return Observations(*_read_rows(df, freq, ["y", *columns], name), name)
 

@@ -50,7 +50,7 @@ class Runtime(Generic[AnyEngine]):
 
     # Rows in
 
-    def read(self, df: Any, name: str = "new_df") -> Observations:
+    def read(self, df: Any, name: str = "df") -> Observations:
         """Check a frame of new observations, without comparing it with the known series."""
         new = read_observations(df, self.freq, self.engine.columns, name)
         self.check_kinds(new, name)

@@ -21,7 +21,7 @@ from aru.serve.requests import InvalidBody, UnknownFormat
 from aru.serve.service import LOG
 
 WORDS = {
-    "new_df": "observations",
+    "df": "observations",
     "futr_df": "futr",
     "static_df": "static",
     "late='skip'": '"late": "skip"',

@@ -51,11 +51,11 @@ def adapt_stream(observations: DataFrame, forecasts: DataFrame, adapter: Adapter
     return transform(rows, _AdapterShards(shards, output, adapter.settings, about, models), states_df)
 
 
-def adapt_batch(forecasts: DataFrame, actuals: DataFrame, adapter: Adapter, shards: int = 256) -> DataFrame:
+def adapt_batch(forecasts: DataFrame, df: DataFrame, adapter: Adapter, shards: int = 256) -> DataFrame:
     """`Adapter.cross_validation` over all shards: adapts a history of forecasts."""
-    types, models = _key_types(adapter, actuals), _models(adapter, forecasts)
+    types, models = _key_types(adapter, df), _models(adapter, forecasts)
     settings = dataclasses.asdict(adapter.settings)
-    made, seen = _forecasts(forecasts, types, models), _observations(actuals, types, "actuals")
+    made, seen = _forecasts(forecasts, types, models), _observations(df, types, "df")
     names = made.columns
     first, second = (dataframes.sharded(rows, types, shards).groupBy("shard") for rows in (made, seen))
     return first.cogroup(second).applyInPandas(
@@ -64,9 +64,9 @@ def adapt_batch(forecasts: DataFrame, actuals: DataFrame, adapter: Adapter, shar
 
 
 def _cross_validate(
-    settings: dict[str, Any], names: list[str], forecasts: pd.DataFrame, actuals: pd.DataFrame
+    settings: dict[str, Any], names: list[str], forecasts: pd.DataFrame, df: pd.DataFrame
 ) -> pd.DataFrame:
-    for name, rows in (("forecasts", forecasts), ("actuals", actuals)):
+    for name, rows in (("forecasts", forecasts), ("df", df)):
         faults = rows["fault"].dropna()
         if len(faults):
             raise InputError(
@@ -74,7 +74,7 @@ def _cross_validate(
             )
     if len(forecasts) == 0:
         return forecasts[names]
-    return dataframes.build(names, FORECAST, Adapter(**settings).cross_validation(forecasts[names], actuals))
+    return dataframes.build(names, FORECAST, Adapter(**settings).cross_validation(forecasts[names], df))
 
 
 def _observations(df: DataFrame, types: KeyTypes, name: str) -> DataFrame:
