@@ -208,7 +208,10 @@ def test_unreadable_files_are_refused(
         (["--val-size", "-1"], "--val-size must be a whole number of at least 0, got -1"),
         (["--val-size", "23"], "The longest series has 1 rows to train on besides --val-size 23, but --h 3 needs"),
         (["--futr-exog", "price"], "has no column 'price'; it has unique_id, ds, y, promo, kind"),
-        (["--futr-exog", "promo", "--hist-exog", "promo"], "'promo' is listed in --futr-exog and in --hist-exog. List it once"),
+        (
+            ["--futr-exog", "promo", "--hist-exog", "promo"],
+            "'promo' is listed in --futr-exog and in --hist-exog. List it once",
+        ),
         (["--stat-exog", "size"], "--stat-exog names size. Pass --static FILE with unique_id and these columns"),
         (["--season-length", "9", "--input-size", "9"], "--season-length 9 needs a context of a season and a stride"),
         (["--dropout", "1"], r"--dropout must lie in \[0, 1\), got 1"),
