@@ -220,9 +220,10 @@ class Adapter:
                 f"{verbatim(self.store)} holds the states of a stream, not of an adapter", "Give another file."
             )
         schema = FrameSchema.of(about.adapter["schema"])
-        if about.adapter["settings"] != self.settings.to_json():
+        written = about.adapter["settings"]
+        if written != self.settings.to_json():
             raise StorageError(
-                f"{verbatim(self.store)} was written by an adapter with other settings: {about.adapter['settings']}",
+                f"{verbatim(self.store)} was written by an adapter with other settings: {verbatim(written)}",
                 "Use these settings, or a new file.",
             )
         self._about(schema).require(about, self.store)

@@ -127,6 +127,10 @@ class ARU(WindowedModel):
         local: Fitted = state.local
         return LocalFit(local.now, local.stats.sn, local.stats.ss)
 
+    def effective_sizes(self, state: WindowState) -> tuple[Tensor, Tensor]:
+        """Effective number of observations by series and aging factor, and these factors."""
+        return state.local.stats.sn, self.cell.alphas.detach()
+
     def update(
         self,
         state: WindowState,

@@ -77,6 +77,14 @@ class Model(nn.Module, abc.ABC):
     def init_state(self, n: int) -> Any:
         """State of `n` series without observations: a NamedTuple of tensors with leading dimension n."""
 
+    def local_fit(self, state: Any) -> Any:
+        """What a forecast reads of what was learned about each series: a tree of tensors. Nothing by default."""
+        return ()
+
+    def effective_sizes(self, state: Any) -> tuple[Tensor, Tensor] | None:
+        """Effective number of observations in local statistics (series, J), and aging factors (J,). None if none."""
+        return None
+
     @abc.abstractmethod
     def losses(self, block: Block, grid: Grid, scored: slice = slice(None)) -> Losses:
         """Training loss over the windows of the grid, from empty states; only windows in `scored` count.

@@ -22,7 +22,6 @@ from torch import Tensor
 from aru.data.rows import Ragged, Rows, Static
 from aru.data.schema import Schema
 from aru.data.target import Rule, rules_of
-from aru.models.aru import ARU
 from aru.models.interface import Model
 from aru.nn.sessions import Sessions, export
 from aru.nn.threads import torch_on_one_thread
@@ -178,11 +177,8 @@ class NetworkEngine(Engine):
 
         Averaged over an ensemble; None if no model has local statistics.
         """
-        pairs = [
-            (member.local.stats.sn, model.cell.alphas.detach())
-            for member, model in zip(state.members, self.models, strict=True)
-            if isinstance(model, ARU)
-        ]
+        found = [model.effective_sizes(member) for model, member in zip(self.models, state.members, strict=True)]
+        pairs = [pair for pair in found if pair is not None]
         if not pairs:
             return None
         sizes, alphas = (torch.stack(v).mean(0) for v in zip(*pairs, strict=True))

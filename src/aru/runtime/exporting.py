@@ -16,7 +16,6 @@ import pandas as pd
 import torch
 
 from aru.errors import ConfigError, StorageError, quoted, verbatim
-from aru.models.aru import ARU
 from aru.nn.sessions import parameters
 from aru.nn.tree import leaves
 from aru.runtime.engine import NetworkEngine
@@ -74,8 +73,7 @@ def _inputs(runtime: ForecastRuntime, ids: pd.Index[Any], state: SeriesState) ->
         ds, rows = runtime.future(ids, state, None)
         found |= {"ds": ds, **_arrays("future", rows)}
     for i, (model, member) in enumerate(zip(runtime.engine.models, state.members, strict=True)):
-        if isinstance(model, ARU):
-            found |= {f"{i}-{path}": v for path, v in _arrays("fit", model.local_fit(member)).items()}
+        found |= {f"{i}-{path}": v for path, v in _arrays("fit", model.local_fit(member)).items()}
     return found
 
 

@@ -58,7 +58,7 @@ def run(job: Job, started: Callable[[str], None] = lambda master: None) -> Done:
         )
         return _write(rows, job)
     except (AnalysisException, StreamingQueryException) as error:
-        raise StorageError(f"Spark ended the job: {str(error).splitlines()[0].rstrip('.')}") from error
+        raise StorageError(f"Spark ended the job: {verbatim(str(error).splitlines()[0].rstrip('.'))}") from error
 
 
 def _session(job: Job) -> SparkSession:
