@@ -143,7 +143,7 @@ def read_csv(
     lost = [c for c in columns if c not in frame.columns]
     if lost:
         raise StorageError(
-            f"{verbatim(path)} has no column {', '.join(lost)}: it has {listing(frame.columns, 12)}",
+            f"{verbatim(path)} has no column {', '.join(lost)}: it has {listing(list(frame.columns), 12)}",
             "Is it the published file?",
             columns=lost,
         )
