@@ -36,7 +36,8 @@ ABOUT = {
     "figures": "MASE and WQL (levels .1 to .9), rMASE and rWQL relative to seasonal naive; 'aim' is the geometric mean "
     "over the M1 panels and tourism (WQL: and car parts). coverNN is the share inside the central interval, by "
     "randomised PIT. Choices were made on 'validation', 'report' is the last h rows of each series, 'outlier' is "
-    "validation with one value of each context moved by 50 standard deviations.",
+    "validation with one value of each context moved by 50 standard deviations, 'origins' are more origins of fewer "
+    "series.",
 }
 
 

@@ -10,6 +10,7 @@ from pretraining.dice import Dice
 from pretraining.families import amount, either
 from pretraining.parts import (
     TAU,
+    calm,
     changing,
     coloured,
     feasts,
@@ -94,12 +95,13 @@ def activity(dice: Dice, clock: Clock) -> Tensor:
     curve = standard(curve * torch.where(no_week, 1.0, factor), clock)
     slow = standard(coloured(dice, clock, 1.6, 3), clock)
     daily = standard(torch.exp(0.3 * dice.normal(n, YEARS_OF_DAYS)).gather(1, number), clock)
-    path = curve * (1 + amount(dice, n, 0.03, 0.4, 0.6) * slow + amount(dice, n, 0.03, 0.4, 0.4) * daily)
-    path = path + amount(dice, n, 0.05, 1.5, 0.7) * slow + amount(dice, n, 0.05, 0.5, 0.3) * daily
-    path = path + amount(dice, n, 0.1, 1.5, 0.5) * heating(dice, clock)
-    path = path + amount(dice, n, 0.1, 1.5, 0.3) * trend(dice, clock)
-    path = path + dice.log_uniform(0.02, 0.6, n, 1) * changing(dice, clock, noise(dice, clock))
-    path = path + dice.log_uniform(0.02, 0.4, n, 1) * standard(coloured(dice, clock, 0.3, 1.5), clock)
+    swell = amount(dice, n, 0.03, 0.4, 0.6) * slow + amount(dice, n, 0.03, 0.4, 0.4) * daily
+    chance = amount(dice, n, 0.05, 1.5, 0.7) * slow + amount(dice, n, 0.05, 0.5, 0.3) * daily
+    chance = chance + amount(dice, n, 0.1, 1.5, 0.5) * heating(dice, clock)
+    chance = chance + dice.log_uniform(0.02, 0.6, n, 1) * changing(dice, clock, noise(dice, clock))
+    chance = chance + dice.log_uniform(0.02, 0.4, n, 1) * standard(coloured(dice, clock, 0.3, 1.5), clock)
+    quiet = calm(dice, n)
+    path = curve * (1 + quiet * swell) + quiet * chance + amount(dice, n, 0.1, 1.5, 0.3) * trend(dice, clock)
     return either(dice, path, clock)
 
 
@@ -138,7 +140,7 @@ def retail(dice: Dice, clock: Clock) -> Tensor:
     promotion = torch.where(dice.chance(0.6, n, 1), on, at_random)
     log = log + amount(dice, n, 0.05, 0.6, 0.45) * promotion
     log = log + amount(dice, n, 0.03, 0.3, 0.4) * profile(dice, clock, torch.where(daily, 30.44, 4.35))
-    log = log + dice.log_uniform(0.03, 0.5, n, 1) * changing(dice, clock, noise(dice, clock))
+    log = log + calm(dice, n) * dice.log_uniform(0.03, 0.5, n, 1) * changing(dice, clock, noise(dice, clock))
     sales = torch.exp(log.clamp(-5, 5))
     closed = (weekday == 6) & dice.chance(0.35, n, 1) | dice.chance(dice.log_uniform(0.002, 0.03, n, 1), *clock.size)
     return torch.where(closed & daily & dice.chance(0.6, n, 1), 0.0, sales)

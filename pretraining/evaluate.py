@@ -4,7 +4,9 @@ The report is the published protocol: the last h values of each series, once. Va
 values, so that nothing that was chosen has seen them. MASE is the mean over series (and windows) of the mean absolute
 error of the median over the in-sample error of the seasonal naive forecast; WQL is the mean over the levels .1 to .9
 of twice the pinball loss over the sum of absolute values. The windows "outlier" are those of validation, with one value
-of each context moved by 50 standard deviations.
+of each context moved by 50 standard deviations. The windows "origins" are like those of validation, fewer series at up
+to 12 origins each: where all series of a panel meet the same weather, holidays or crises, coverage over two or three
+origins says little.
 
     python -m pretraining.evaluate pretraining/weights/mini.safetensors
 """
@@ -29,8 +31,10 @@ from pretraining.network import LEVELS, MEDIAN, Network
 DECILES = [LEVELS.index(k / 10) for k in range(1, 10)]
 COVERS = {"cover80": 0.1, "cover95": 0.025, "cover98": 0.01}
 """Central intervals by the level of their lower bound."""
-KINDS = ("validation", "report", "outlier")
+KINDS = ("validation", "report", "outlier", "origins")
 """Kinds of windows."""
+ORIGINS, THINNED = 12, 3
+"""Origins of a series at least where "origins" are asked for, and of how many series of a large panel one is taken."""
 PERIODS = {"told": lambda panel: panel.periods, "unknown": lambda _: (0, 0), "found": lambda _: None}
 """What a network is told: the periods of the frequency, nothing, or what is found in the series."""
 MASE_AIM = ("m1_yearly", "m1_quarterly", "m1_monthly", "tourism_monthly")
@@ -115,12 +119,15 @@ def series_of(name: str) -> list[np.ndarray]:
 
 
 def windows_of(name: str, kind: str) -> Windows:
-    """Windows of a panel: `kind` is "report" (the last h rows), "validation" (windows before them) or "outlier"."""
+    """Windows of a panel: the last h rows for "report", windows before them for the other kinds."""
     if kind == "outlier":
         return with_outlier(windows_of(name, "validation"))
     panel, h = PANELS[name], PANELS[name].h
+    if kind == "origins":
+        every = panel.every * (THINNED if panel.every > 1 else 1)
+        panel = panel._replace(windows=max(ORIGINS, panel.windows), every=every)
     contexts, futures = [], []
-    for values in series_of(name)[:: panel.every if kind == "validation" else 1]:
+    for values in series_of(name)[:: 1 if kind == "report" else panel.every]:
         back = [0] if kind == "report" else [h + i * panel.step for i in range(panel.windows)]
         for end in (len(values) - b for b in back):
             future = values[end - h : end]
@@ -153,7 +160,8 @@ def seasonal_naive(contexts: list[np.ndarray], h: int, season: int) -> np.ndarra
 
 def scales_of(contexts: list[np.ndarray], season: int) -> np.ndarray:
     """In-sample mean absolute error of the seasonal naive forecast, NaN where it is not positive."""
-    means = [np.nanmean(np.abs(c[season:] - c[:-season])) if len(c) > season else np.nan for c in contexts]
+    changes = [np.abs(c[season:] - c[:-season]) for c in contexts]
+    means = [np.nanmean(change) if np.isfinite(change).any() else np.nan for change in changes]
     return np.where(np.asarray(means) > 0, means, np.nan)
 
 

@@ -9,6 +9,7 @@ from pretraining.clocks import HORIZON, Clock, mixture
 from pretraining.dice import Dice
 from pretraining.parts import (
     TAU,
+    calm,
     changing,
     coloured,
     direction,
@@ -45,11 +46,13 @@ def either(dice: Dice, x: Tensor, clock: Clock, share: float = 0.45) -> Tensor:
 def structural(dice: Dice, clock: Clock) -> Tensor:
     """Trend, wandering level, one or two seasons, feasts and noise; additive or multiplicative."""
     n, _ = clock.size
-    path = amount(dice, n, 0.1, 4, 0.65) * trend(dice, clock) + amount(dice, n, 0.1, 2, 0.6) * level(dice, clock)
+    quiet = calm(dice, n)
+    path = amount(dice, n, 0.1, 4, 0.65) * trend(dice, clock)
+    path = path + quiet * amount(dice, n, 0.1, 2, 0.6) * level(dice, clock)
     path = path + amount(dice, n, 0.1, 3, 0.75) * season(dice, clock, clock.period)
     path = path + amount(dice, n, 0.1, 2, 0.5) * profile(dice, clock, clock.second)
-    path = path + dice.log_uniform(0.03, 1.8, n, 1) * changing(dice, clock, noise(dice, clock))
-    return either(dice, path + amount(dice, n, 0.3, 2, 0.12) * shocks(dice, clock), clock)
+    path = path + quiet * dice.log_uniform(0.03, 1.8, n, 1) * changing(dice, clock, noise(dice, clock))
+    return either(dice, path + quiet * amount(dice, n, 0.3, 2, 0.12) * shocks(dice, clock), clock)
 
 
 def innovations(dice: Dice, clock: Clock) -> Tensor:
@@ -74,7 +77,7 @@ def innovations(dice: Dice, clock: Clock) -> Tensor:
     )
     start = amount(dice, n, 0.3, 8, 0.7) * season(dice, clock, clock.period)
     second = amount(dice, n, 0.3, 5, 0.4) * profile(dice, clock, clock.second)
-    path = filtered(new, response) + steady + start + second
+    path = calm(dice, n) * filtered(new, response) + steady + start + second
     return either(dice, path + amount(dice, n, 1, 10, 0.1) * shocks(dice, clock), clock)
 
 
@@ -83,7 +86,7 @@ def growth(dice: Dice, clock: Clock) -> Tensor:
     n, _ = clock.size
     year = clock.period
     wobble = dice.log_uniform(0.01, 0.25, n, 1)  # of a year, in logarithms
-    pace = (wobble * dice.log_uniform(0.15, 6, n, 1)).minimum(4 * year / clock.length) * direction(dice, clock)
+    pace = (wobble * dice.log_uniform(0.3, 6, n, 1)).minimum(4 * year / clock.length) * direction(dice, clock)
     cycle = reverting(dice, clock, dice.log_uniform(0.5, 8, n, 1) * year)
     turn = torch.cumsum(dice.chance(1 / (dice.log_uniform(3, 20, n, 1) * year), *clock.size), 1)
     regime = dice.normal(n, REGIMES).gather(1, torch.remainder(turn, REGIMES))

@@ -18,6 +18,8 @@ Forecast = Callable[[list[np.ndarray], int, tuple[int, int] | None], np.ndarray]
 
 FED = (0.1, 0.3, 0.5, 0.7, 0.9)
 """Levels of the quantiles that are fed forward."""
+WALK = 0.4
+"""Power of time with which the intervals of a random walk widen at least; in theory it is .5."""
 
 
 def rows_of(contexts: list[np.ndarray], size: Size) -> tuple[Tensor, Tensor]:
@@ -61,12 +63,27 @@ def pooled(quantiles: np.ndarray) -> np.ndarray:
     return out
 
 
+def walking(away: np.ndarray, lag: int) -> np.ndarray:
+    """Whether intervals widened towards the 64th step about as fast as those of a random walk, or faster, (series, 1).
+
+    The last steps are compared with as many before them: whole seasons, at most 32 steps.
+    """
+    wide = away[:, :HORIZON, LEVELS.index(0.9)] - away[:, :HORIZON, LEVELS.index(0.1)]
+    span = HORIZON // 2 // lag * lag or HORIZON // 2
+    early, late = (wide[:, HORIZON - k * span :][:, :span].mean(1, keepdims=True) for k in (2, 1))
+    return late > early * ((HORIZON - span / 2) / (HORIZON - 3 * span / 2)) ** WALK
+
+
 def never_narrower(quantiles: np.ndarray, period: int) -> np.ndarray:
-    """Beyond 64 steps each quantile is at least as far from the median as it was one period before."""
+    """Beyond 64 steps each quantile is at least as far from the median as it was one period before.
+
+    Where a series walks at random, it is further away than that by the square root of time.
+    """
     median = quantiles[..., MEDIAN, None]
     away, lag = quantiles - median, period if 0 < period <= HORIZON else HORIZON
+    power = 0.5 * walking(away, lag)
     for step in range(HORIZON, away.shape[1]):
-        here, before = away[:, step], away[:, step - lag]
+        here, before = away[:, step], away[:, step - lag] * ((step + 1) / (step + 1 - lag)) ** power
         away[:, step] = np.where(np.abs(before) > np.abs(here), before, here)
     return median + away
 
@@ -77,7 +94,8 @@ def far_quantiles_of(
     """Quantiles of the next h values for any h: beyond 64 steps, five quantiles are fed forward, each as a past.
 
     What the network says about the five is pooled. Feeding the median alone makes later intervals far too narrow. The
-    fed steps are smoother than real ones, so that the outer quantiles would close in; they may not.
+    fed steps are smoother than real ones, so that the outer quantiles would close in; they may not, and those of a
+    random walk go on spreading.
     """
     fed, paths = [LEVELS.index(level) for level in FED], [context for context in contexts for _ in FED]
     blocks = [quantiles_of(network, contexts, HORIZON, periods)]
@@ -86,7 +104,7 @@ def far_quantiles_of(
         paths = [np.append(path[-CONTEXT:], step) for path, step in zip(paths, steps, strict=True)]
         ahead = quantiles_of(network, paths, HORIZON, periods)
         blocks.append(pooled(ahead.reshape(len(contexts), len(fed), HORIZON, len(LEVELS))))
-    return never_narrower(np.concatenate(blocks, 1)[:, :h], periods[0] if periods else 0)
+    return never_narrower(np.concatenate(blocks, 1), periods[0] if periods else 0)[:, :h]
 
 
 def forecaster(network: Network, batch: int = 1024) -> Forecast:

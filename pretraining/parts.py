@@ -11,6 +11,8 @@ from pretraining.clocks import Clock, mixture
 from pretraining.dice import Dice
 
 TAU = 2 * math.pi
+CALM = 0.3
+"""Share of the series that are far more regular than the others."""
 YEARS = 96
 """Rows of the tables of values that differ from year to year."""
 
@@ -101,6 +103,11 @@ def changing(dice: Dice, clock: Clock, shocks: Tensor) -> Tensor:
 def direction(dice: Dice, clock: Clock) -> Tensor:
     """1 for up, -1 for down, by the chance of the frequency."""
     return torch.where(dice.chance(clock.up, len(clock.period), 1), 1.0, -1.0)
+
+
+def calm(dice: Dice, n: int) -> Tensor:
+    """How strongly chance acts on a series: in most as it does, in some hardly at all, as in machines or large sums."""
+    return torch.where(dice.chance(CALM, n, 1), dice.log_uniform(0.01, 0.4, n, 1), 1.0)
 
 
 def trend(dice: Dice, clock: Clock) -> Tensor:

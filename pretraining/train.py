@@ -30,6 +30,9 @@ from pretraining.network import LEVELS, SIZES, Network, seasonal_difference
 from pretraining.optimizer import Both
 from pretraining.scaling import credible, robust_scale
 
+QUIET = 0.03
+"""Change from season to season below which a series gains no more weight."""
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -96,7 +99,7 @@ def prepared(batch: Batch, even: float) -> tuple[Tensor, Tensor, Tensor, Tensor,
     count = mask.sum(1, keepdim=True)
     usable = (future.abs().amax(1, keepdim=True) < 14) & (count > 2)
     change = seasonal_difference(z, mask, batch.periods.clamp(min=1)).abs().sum(1, keepdim=True) / count.clamp(min=1)
-    weight = batch.weight * usable * (change + 0.1) ** -even
+    weight = batch.weight * usable * (change + QUIET) ** -even
     return z, mask, batch.periods, future.clamp(-14, 14), weight
 
 

@@ -47,12 +47,13 @@ def test_seasonal_naive_equals_the_published_figures(name: str, metric: str) -> 
 
 @pytest.mark.data
 @pytest.mark.parametrize("name", list(PANELS))
-def test_validation_windows_end_before_the_report(name: str) -> None:
+@pytest.mark.parametrize("kind", ["validation", "origins"])
+def test_validation_windows_end_before_the_report(name: str, kind: str) -> None:
     if not data_folder().exists():
         pytest.skip("the real panels are not here; set ARU_DATA")
     panel = PANELS[name]
     longest = {values.tobytes()[:64]: len(values) for values in evaluate.series_of(name)}
-    windows = windows_of(name, "validation")
+    windows = windows_of(name, kind)
     assert len(windows.futures) > 100
     for context in windows.contexts:
         assert len(context) >= panel.least
@@ -103,6 +104,13 @@ def test_true_quantiles_of_counts_cover_what_they_say() -> None:
         np.where(levels < 0.8, 0.0, np.where(levels < 0.95, 1.0, 2.0)), (20_000, 1, len(levels))
     )
     assert coverage(quantiles, counts, 0.1, whole=True) == pytest.approx(0.8, abs=0.03)
+
+
+def test_origins_are_more_windows_of_fewer_series(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluate, "series_of", lambda _: [np.full(942, float(i)) for i in range(48)])
+    few, many = windows_of("rossmann", "validation"), windows_of("rossmann", "origins")
+    assert np.unique(few.futures[:, 0], return_counts=True)[1].tolist() == [2] * 12
+    assert np.unique(many.futures[:, 0], return_counts=True)[1].tolist() == [12] * 4
 
 
 def test_an_outlier_window_differs_in_one_value_of_the_context() -> None:

@@ -9,7 +9,7 @@ from pretraining.clocks import HORIZON, KINDS, draw, mixture
 from pretraining.dice import Dice
 from pretraining.families import growth
 from pretraining.generator import RECIPE, generate, seasonal_change, spoil, turns
-from pretraining.parts import filtered, standard
+from pretraining.parts import CALM, calm, filtered, standard
 
 
 @pytest.mark.parametrize("context", [256, 1024])
@@ -96,6 +96,13 @@ def test_what_is_counted_by_the_year_mostly_grows() -> None:
     values = growth(dice, clock)
     first = values.gather(1, (256 - clock.length).long())
     assert 0.7 < (values[:, 255:256] > first).float().mean() < 0.95
+
+
+def test_some_series_are_far_more_regular_than_others() -> None:
+    sizes = calm(Dice(11), 4000)
+    assert (sizes < 1).float().mean() == pytest.approx(CALM, abs=0.03)
+    assert sizes.min() < 0.02
+    assert (sizes.unique() <= 1).all()
 
 
 def test_turns_come_near_the_origin_and_by_the_chance_of_the_frequency() -> None:

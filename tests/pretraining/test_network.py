@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from pretraining.forecast import far_quantiles_of, pooled, quantiles_of, rows_of
+from pretraining.forecast import far_quantiles_of, never_narrower, pooled, quantiles_of, rows_of
 from pretraining.network import CONTEXT, LEVELS, SIZES, Network, Size
 from pretraining.scaling import credible, robust_scale
 
@@ -63,6 +63,18 @@ def test_pooling_equal_forecasts_changes_little_and_different_ones_widens() -> N
     assert apart[0] < normal[0] - 1.5
     assert apart[-1] > normal[-1] + 1.5
     assert abs(apart[LEVELS.index(0.5)]) < 0.5
+
+
+@pytest.mark.parametrize("period", [0, 1, 5, 24, 52])
+def test_only_random_walks_go_on_spreading(period: int) -> None:
+    """Intervals that widened by the square root of time go on so; those that settled stay as wide as they were."""
+    normal = torch.distributions.Normal(0, 1).icdf(torch.tensor(LEVELS)).numpy()
+    time = np.arange(1, 257)
+    walk, settled = np.sqrt(np.minimum(time, 64)), 1 - 0.9**time
+    far = never_narrower(np.stack([walk, settled])[..., None] * normal, period)
+    assert far[0, -1, -1] == pytest.approx(16 * normal[-1], rel=0.05)
+    np.testing.assert_allclose(far[1, -1], normal, rtol=0.01)
+    assert (np.diff(far, axis=-1) >= 0).all()
 
 
 def test_tokens_of_padding_may_be_dropped(network: Network) -> None:
