@@ -153,7 +153,7 @@ class Forecaster:
         `df` may also be a folder of Parquet files that are partitioned by series; they are read as needed.
 
         `scorecard` then compares forecasts with seasonal naive, on rows that the scored weights had not seen. By
-        default these are the last h rows of the series with at least five horizons; only the last tenth of the steps
+        default these are the last h rows of the series with at least ten horizons; only the last tenth of the steps
         trains on them, after the forecasts were made. With `val_size` they are the last `val_size` rows of each
         series, which are for validation and never trained on; the validation loss is computed on them (`val_loss`).
         `search` and `snapshots` need that, and take `val_size=h` by default. With `val_size=0` all steps train on all
@@ -185,8 +185,8 @@ class Forecaster:
             # In torch: these weights forecast once, which an export to ONNX would not pay for.
             judged = NetworkEngine(run.settings, schema, run.before, engine.device, [{} for _ in run.before])
         later = last_steps(settings) if run.before else 0
-        card = judge_ends(judged, self.freq, history.parts(), history.spared(), history.kept_apart, later)
-        states = [engine.advance(engine.empty(part.static), part.rows) for part in history.parts()]
+        card = judge_ends(judged, self.freq, history.whole, history.spared(), history.kept_apart, later)
+        states = [engine.replay(history.whole(part)) for part in range(len(frames))]
         # Assigned last, so that a failed training leaves the forecaster as it was.
         self.settings, self.val_loss, self.scorecard, self.rows_since_fit = run.settings, run.val_loss, card, 0
         runtime = ForecastRuntime(engine, self.freq, FrameStyle.of(frames[0]))

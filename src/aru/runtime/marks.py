@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from statistics import NormalDist
 
 import numpy as np
@@ -29,35 +29,43 @@ def season_of(settings: Settings, freq: Frequency) -> int:
 
 
 def judge_ends(
-    engine: NetworkEngine, freq: Frequency, parts: Iterable[Whole], spared: Sequence[Bools], rows: int, later: int
+    engine: NetworkEngine,
+    freq: Frequency,
+    whole: Callable[[int], Whole],
+    spared: Sequence[Bools],
+    rows: int,
+    later: int,
 ) -> Scorecard | None:
     """The scorecard of a training: forecasts of the last `rows` rows of each series that could spare them.
 
-    States begin empty, and a forecast is made every h rows. `later` steps trained on these rows after the weights of
-    `engine`. None without rows, or if no series could spare them.
+    `whole` reads the parts of the data, and `spared` tells, by part, which series these are. States begin empty, and a
+    forecast is made every h rows. `later` steps trained on these rows after the weights of `engine` were taken. None
+    without rows, or if no series could spare them.
     """
-    h, settings = engine.h, engine.settings
+    settings = engine.settings
     marks = Marks(season_of(settings, freq), [LEVEL])
     every = max(1, -(-sum(int(which.sum()) for which in spared) // JUDGED))
     passed = 0
-    for part, which in zip(parts, spared, strict=True):
-        if not rows:
-            break
-        panel = part.panel
-        cutoffs = possible_cutoffs(panel, h, -(-rows // h), h)
-        place = passed + np.cumsum(which) - 1
+    for part, which in enumerate(spared):
+        chosen = which & ((passed + np.cumsum(which) - 1) % every == 0)
         passed += int(which.sum())
-        cutoffs[:, ~(which & (place % every == 0))] = -1
-        counted = np.arange(len(panel.y)) >= np.repeat(panel.starts + panel.lengths - rows, panel.lengths)
-        if (cutoffs >= 0).any():
-            folds = rolling(engine, part.rows, part.static, cutoffs, quantiles_of([LEVEL]))
-            collections.deque(marks.add(panel, folds, counted), maxlen=0)
+        if rows and chosen.any():
+            _judge_part(engine, whole(part), marks, rows, chosen)
     total = sum(map(len, spared))
     series = f"{marks.series:,}" if marks.series == total else f"{marks.series:,} of {total:,}"
     about = f"the last {rows:,} rows of {series} series, forecast by weights that had not seen them"
     if later:
         about += f" (the last {later:,} of {settings.max_steps:,} steps trained on them, too)"
     return marks.card(settings.name, about)
+
+
+def _judge_part(engine: NetworkEngine, part: Whole, marks: Marks, rows: int, chosen: Bools) -> None:
+    panel, h = part.panel, engine.h
+    cutoffs = possible_cutoffs(panel, h, -(-rows // h), h)
+    cutoffs[:, ~chosen] = -1
+    counted = np.arange(len(panel.y)) >= np.repeat(panel.starts + panel.lengths - rows, panel.lengths)
+    folds = rolling(engine, part.rows, part.static, cutoffs, quantiles_of([LEVEL]))
+    collections.deque(marks.add(panel, folds, counted), maxlen=0)
 
 
 class Marks:

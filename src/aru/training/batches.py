@@ -17,7 +17,7 @@ from aru.errors import ConfigError
 from aru.settings import Settings
 
 MAX_WINDOWS = 256  # windows per series in a training step; longer series are cropped at random
-LONG = 5  # times the withheld rows: the length from which on a series can spare them
+LONG = 10  # times the withheld rows: the length from which on a series can spare them
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,7 +101,7 @@ class Batches(IterableDataset[Batch]):
 
     def __init__(self, source: Source, settings: Settings, seed: int) -> None:
         self.source = source
-        self.train_on(source.withheld)
+        self.withhold(source.withheld)
         self.usable = [(lengths > 1).nonzero().squeeze(-1) for lengths in self.lengths]
         self.size = settings.batch_size
         self.stride = settings.window_stride
@@ -111,8 +111,8 @@ class Batches(IterableDataset[Batch]):
         # Not seeded in `__iter__`: every epoch creates a new iterator, which must not repeat the same batches.
         self.generator = torch.Generator().manual_seed(seed)
 
-    def train_on(self, withheld: int) -> None:
-        """Withhold this many rows of long series from the batches to come."""
+    def withhold(self, withheld: int) -> None:
+        """Keep this many rows of long series out of the batches to come."""
         self.lengths = [
             trained_lengths(lengths, self.source.val_size, withheld).cpu() for lengths in self.source.part_lengths
         ]

@@ -202,12 +202,11 @@ class History:
         """The rows of a part, for training."""
         return self._encoded(index)
 
-    def parts(self) -> Iterator[Whole]:
-        """All rows of one part after the other."""
-        for index in range(len(self._frames)):
-            data, panel = self._encoded(index), self._panel(index)
-            rows = Ragged(data.rows, data.starts, data.lengths, torch.from_numpy(panel.skipped))
-            yield Whole(panel, rows, data.static)
+    def whole(self, index: int) -> Whole:
+        """All rows of a part. Let go of it before the next one, so that no two are in memory."""
+        data, panel = self._encoded(index), self._panel(index)
+        rows = Ragged(data.rows, data.starts, data.lengths, torch.from_numpy(panel.skipped))
+        return Whole(panel, rows, data.static)
 
     def _encode(self, index: int) -> TrainingData:
         panel, schema = self._panel(index), self.schema

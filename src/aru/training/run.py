@@ -8,7 +8,7 @@ import itertools
 import logging
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -62,8 +62,8 @@ class Snapshots(Callback):
 class LastRows(Callback):
     """Keeps the weights before the last steps, which train on withheld rows, too."""
 
-    def __init__(self, batches: Batches, step: int) -> None:
-        self.batches, self.step = batches, step
+    def __init__(self, withhold: Callable[[int], None], step: int) -> None:
+        self.withhold, self.step = withhold, step
         self.weights: dict[str, Tensor] | None = None
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
@@ -80,7 +80,7 @@ class LastRows(Callback):
 
     def _train_on_all(self, module: pl.LightningModule) -> None:
         assert isinstance(module, Training)
-        self.batches.train_on(0)
+        self.withhold(0)
         module.train_on_all()
 
     def state_dict(self) -> dict[str, Any]:
@@ -149,7 +149,7 @@ def _train_one(source: Source, settings: Settings, schema: Schema, member: int, 
         if not settings.training.snapshots:
             epoch = max(epoch, min(MIN_EPOCH, settings.max_steps))
         snapshots = Snapshots(settings.training.snapshots)
-        last_rows = LastRows(batches, settings.max_steps - last_steps(settings))
+        last_rows = LastRows(batches.withhold, settings.max_steps - last_steps(settings))
         callbacks: list[Callback] = [snapshots] if settings.training.snapshots else []
         if source.withheld:
             callbacks.append(last_rows)
