@@ -98,7 +98,7 @@ def test_the_numbers_are_those_of_a_backtest_and_of_utilsforecast(tmp_path: Path
     pd.testing.assert_frame_equal(frame, f.cross_validation(df, n_windows=1, level=[90]))
     assert backtest is not None
     assert (backtest.series, backtest.forecasts, backtest.season) == (card.series, card.forecasts, card.season)
-    assert backtest.about == "the forecasts of 2 series from up to 1 cutoffs each, rows that training has not seen"
+    assert backtest.about == "2 forecasts of 2 series, rows that training has not seen"
     assert card.about == f"the last {H} rows of 2 series, forecast by weights that had not seen them"
     for key, value in card.model.items():
         assert backtest.model[key] == pytest.approx(value, rel=1e-6)
@@ -165,7 +165,7 @@ def test_forecasts_worse_than_seasonal_naive_are_told() -> None:
     f = make(**BASE)
     with pytest.warns(AruWarning, match=r"worse than seasonal naive on the last 3 rows .*: ND 0\.\d+ against 0\.0000"):
         f.fit(df)
-    with pytest.warns(AruWarning, match="worse than seasonal naive on the forecasts of 2 series from up to 4 cutoffs"):
+    with pytest.warns(AruWarning, match="worse than seasonal naive on 8 forecasts of 2 series, rows"):
         f.cross_validation(pd.concat([df, df.assign(ds=df.ds + pd.Timedelta(days=60), y=week[df.ds.dt.day_of_week])]))
     noise = np.random.default_rng(0).normal(0, 3, (50, 60))
     df = pd.concat([pd.DataFrame({"unique_id": i, "ds": days, "y": 100 + noise[i]}) for i in range(50)])

@@ -15,20 +15,20 @@ import numpy as np
 import pandas as pd
 
 from aru.checked import check_whole
-from aru.data.columns import Floats, Ints, name_rows, show_times
+from aru.data.columns import Ints, name_rows, show_times
 from aru.data.frames import FrameStyle
 from aru.data.frequency import Frequency, Times
 from aru.data.panel import Panel, read_panel
 from aru.data.schema import Schema, choose_lags, context_length
 from aru.data.scores import Scorecard
-from aru.errors import AruError, AruWarning, NotFittedError, StorageError, listing, quoted, verbatim
+from aru.errors import AruError, AruWarning, NotFittedError, StorageError, verbatim
 from aru.models import build, resolve
 from aru.nn.device import choose_device
 from aru.nn.tree import concat, leaves, rebuild
 from aru.runtime import ForecastRuntime
 from aru.runtime.backtest import cutoff_rows
 from aru.runtime.engine import NetworkEngine
-from aru.runtime.marks import Marks, judge_ends, season_of
+from aru.runtime.marks import Backtest, judge_ends, score_folds, warn_losing, warn_short
 from aru.runtime.records import Record
 from aru.runtime.table import StateTable
 from aru.runtime.update import UpdateResult, begin_with_values
@@ -45,8 +45,6 @@ from aru.settings import (
 from aru.store.exchange import index_of
 from aru.store.folder import Saved, read_folder, write_folder
 
-SPARSE = 0.1  # if fewer of the steps have a row, the frequency is probably wrong
-
 
 class Trained(NamedTuple):
     """The result of training: model and states."""
@@ -55,13 +53,6 @@ class Trained(NamedTuple):
     table: StateTable  # the states of all series
     ids: pd.Index[Any]  # the series that were trained on
     until: Times  # the latest training time of each of them
-
-
-class Backtest(NamedTuple):
-    """Forecasts from rolling cutoffs beside the actual values, and their scores beside those of seasonal naive."""
-
-    forecasts: Any
-    scorecard: Scorecard | None  # None if no actual value was forecast
 
 
 class Forecaster:
@@ -153,7 +144,7 @@ class Forecaster:
         `df` may also be a folder of Parquet files that are partitioned by series; they are read as needed.
 
         `scorecard` then compares forecasts with seasonal naive, on rows that the scored weights had not seen. By
-        default these are the last h rows of the series with at least ten horizons; only the last tenth of the steps
+        default these are the last h rows of the series with at least five horizons; only the last tenth of the steps
         trains on them, after the forecasts were made. With `val_size` they are the last `val_size` rows of each
         series, which are for validation and never trained on; the validation loss is computed on them (`val_loss`).
         `search` and `snapshots` need that, and take `val_size=h` by default. With `val_size=0` all steps train on all
@@ -176,7 +167,7 @@ class Forecaster:
         seen = context_length(settings, self.freq) + max(lags, default=0)
         history = History(frames, functools.partial(self._read, seen=seen), static_df, settings, val_size, withheld)
         schema = history.learn(self.freq, identify=checkpoint_dir is not None)
-        _warn_fine(self.freq, history.presence, history.likely)
+        history.warn_sparse(self.freq)
         kept = None if checkpoint_dir is None else Checkpoints(Path(checkpoint_dir), history.fingerprint)
         run = train(history, settings, schema, kept)
         engine = NetworkEngine(run.settings, schema, run.models, choose_device(settings.accelerator))
@@ -282,26 +273,11 @@ class Forecaster:
         panel = runtime.read_history(df, in_sight=h + step_size * n_windows)
         cutoffs = cutoff_rows(panel, h, n_windows, step_size)
         folds = runtime.rolling(panel, cutoffs, level, adapt, static_df)
-        _warn_short(panel, cutoffs)
+        warn_short(panel, cutoffs)
         inside = self._warn_cutoffs(panel, cutoffs)
-        marks = Marks(season_of(self.settings, self.freq), level or [])
-        frames = [
-            {
-                "unique_id": np.repeat(panel.ids[fold.series].to_numpy(), h),
-                "ds": panel.ds[fold.future].ravel(),
-                "cutoff": np.repeat(panel.ds[fold.cutoff], h),
-                "y": panel.y[fold.future].ravel(),
-                **runtime.forecast_columns(fold.forecast, level),
-            }
-            for fold in marks.add(panel, folds)
-        ]
-        columns = {k: np.concatenate([f[k] for f in frames]) for k in frames[0]}
-        order = np.lexsort((columns["ds"], columns["cutoff"], pd.factorize(columns["unique_id"], sort=True)[0]))
-        seen = "some of them rows that training has seen" if inside else "rows that training has not seen"
-        about = f"the forecasts of {marks.series:,} series from up to {n_windows} cutoffs each, {seen}"
-        card = marks.card(self.settings.name, about)
+        columns, card = score_folds(runtime, panel, folds, level, seen=inside)
         warn_losing(card, stacklevel=4)
-        return Backtest(FrameStyle.of(df, runtime.style).build({k: v[order] for k, v in columns.items()}), card)
+        return Backtest(FrameStyle.of(df, runtime.style).build(columns), card)
 
     def save(self, path: str | Path) -> None:
         """Write model and states into a new or empty folder, or over an older save."""
@@ -406,40 +382,6 @@ class Forecaster:
 
 
 Forecaster.__doc__ = Settings.__doc__  # written once
-
-
-def warn_losing(card: Scorecard | None, stacklevel: int) -> None:
-    """Warn about forecasts that are worse than seasonal naive."""
-    if card is not None and card.loses:
-        warnings.warn(card.warning, AruWarning, stacklevel=stacklevel)
-
-
-def _warn_fine(freq: Frequency, presence: Floats, likely: str | int | None) -> None:
-    """Warn if nearly all steps of the frequency are missing values: it is probably too fine."""
-    share = float(np.median(presence)) if len(presence) else 1.0
-    if share < SPARSE:
-        advice = "Choose a coarser freq" if likely in (None, freq.freq) else f"Series look like `freq={quoted(likely)}`"
-        warnings.warn(
-            f"Only {100 * share:.2g} % of the steps of `freq={quoted(freq.freq)}` have a row in the typical series; "
-            f"the rest are missing values. {advice}; or use `freq=None` if rows are consecutive.",
-            AruWarning,
-            stacklevel=3,
-        )
-
-
-def _warn_short(panel: Panel, cutoffs: Ints) -> None:
-    """Warn about series that are too short for all cutoffs: scores then cover only a part of the series."""
-    windows = (cutoffs >= 0).sum(0)
-    short, none = np.flatnonzero(windows < len(cutoffs)), int((windows == 0).sum())
-    if len(short):
-        warnings.warn(
-            f"{len(short)} of {len(panel.ids)} series are too short for {len(cutoffs)} windows: "
-            f"{listing(list(panel.ids[short]))}. They are scored on the windows that they have"
-            + (f", {none} of them with none" if none else "")
-            + ". Use fewer windows, or more history.",
-            AruWarning,
-            stacklevel=4,
-        )
 
 
 def _below(values: Mapping[str, Any], prefix: str) -> dict[str, Any]:

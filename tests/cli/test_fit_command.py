@@ -266,10 +266,10 @@ def test_a_model_that_has_taken_in_rows_is_not_replaced_by_accident(data: Path, 
 
 
 def test_without_a_scorecard_fit_says_why(tmp_path: Path) -> None:
-    data = write(sales(0, 29), tmp_path / "sales.csv")
+    data = write(sales(0, 14), tmp_path / "sales.csv")
     short = [*TINY[:-3], "--quiet"]
     assert short[-3:] == ["--size", "4,4,4,3", "--quiet"]
     result = aru("fit", data, tmp_path / "model", *short)
-    assert "No scorecard: no series has 10 horizons (30 rows), with values in its last rows." in result.out
+    assert "No scorecard: no series has 5 horizons (15 rows), with values in its last rows." in result.out
     assert aru("fit", data, tmp_path / "model", *short, "--json").json["scorecard"] is None
     assert "No scorecard" not in aru("fit", data, tmp_path / "model", *short, "--val-size", "0").out

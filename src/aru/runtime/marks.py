@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import collections
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from statistics import NormalDist
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 
-from aru.data.columns import Bools, Floats
-from aru.data.frames import quantiles_of
+from aru.data.columns import Bools, Floats, Ints
+from aru.data.frames import percentages, quantiles_of
 from aru.data.frequency import Frequency
 from aru.data.naive import SeasonalNaive
 from aru.data.panel import Panel
 from aru.data.rows import Whole
 from aru.data.scores import Judged, Scorecard, mase, pooled
+from aru.errors import AruWarning, listing
 from aru.runtime.backtest import Fold, possible_cutoffs, rolling
 from aru.runtime.engine import NetworkEngine
+from aru.runtime.forecasting import ForecastRuntime
 from aru.settings import Settings
 
 LEVEL = 90  # of the intervals on the scorecard of a training
@@ -100,6 +105,11 @@ class Marks:
             seen[fold.series] = True
             yield fold
 
+    @property
+    def forecasts(self) -> int:
+        """Forecasts of all series together."""
+        return sum(len(judged.y) for judged in self._ours)
+
     def card(self, name: str, about: str) -> Scorecard | None:
         """The scorecard; None if no actual value was forecast."""
         if not any((~np.isnan(judged.y)).any() for judged in self._ours):
@@ -119,5 +129,57 @@ class Marks:
             return {"nd": scores.pop("nd"), "mase": mase(y, median, units), **scores}
 
         season = self._season if self._seasonal else 1
-        forecasts = sum(len(judged.y) for judged in self._ours)
-        return Scorecard(name, about, season, self.series, forecasts, marks(self._ours), marks(self._naive))
+        return Scorecard(name, about, season, self.series, self.forecasts, marks(self._ours), marks(self._naive))
+
+
+class Backtest(NamedTuple):
+    """Forecasts from rolling cutoffs beside the actual values, and their scores beside those of seasonal naive."""
+
+    forecasts: Any
+    scorecard: Scorecard | None  # None if no actual value was forecast
+
+
+def score_folds(
+    runtime: ForecastRuntime, panel: Panel, folds: Iterable[Fold], level: Sequence[float] | None, seen: bool
+) -> tuple[dict[str, Any], Scorecard | None]:
+    """The columns of a backtest, sorted by series, cutoff and time, and its scorecard.
+
+    `seen` tells whether training has seen some of the rows.
+    """
+    h, marks = runtime.h, Marks(season_of(runtime.settings, runtime.freq), percentages(level))
+    frames = [
+        {
+            "unique_id": np.repeat(panel.ids[fold.series].to_numpy(), h),
+            "ds": panel.ds[fold.future].ravel(),
+            "cutoff": np.repeat(panel.ds[fold.cutoff], h),
+            "y": panel.y[fold.future].ravel(),
+            **runtime.forecast_columns(fold.forecast, level),
+        }
+        for fold in marks.add(panel, folds)
+    ]
+    columns = {k: np.concatenate([f[k] for f in frames]) for k in frames[0]}
+    order = np.lexsort((columns["ds"], columns["cutoff"], pd.factorize(columns["unique_id"], sort=True)[0]))
+    rows = "some of them rows that training has seen" if seen else "rows that training has not seen"
+    about = f"{marks.forecasts:,} forecasts of {marks.series:,} series, {rows}"
+    return {k: v[order] for k, v in columns.items()}, marks.card(runtime.settings.name, about)
+
+
+def warn_losing(card: Scorecard | None, stacklevel: int) -> None:
+    """Warn about forecasts that are worse than seasonal naive."""
+    if card is not None and card.loses:
+        warnings.warn(card.warning, AruWarning, stacklevel=stacklevel)
+
+
+def warn_short(panel: Panel, cutoffs: Ints) -> None:
+    """Warn about series that are too short for all cutoffs: scores then cover only a part of the series."""
+    windows = (cutoffs >= 0).sum(0)
+    short, none = np.flatnonzero(windows < len(cutoffs)), int((windows == 0).sum())
+    if len(short):
+        warnings.warn(
+            f"{len(short)} of {len(panel.ids)} series are too short for {len(cutoffs)} windows: "
+            f"{listing(list(panel.ids[short]))}. They are scored on the windows that they have"
+            + (f", {none} of them with none" if none else "")
+            + ". Use fewer windows, or more history.",
+            AruWarning,
+            stacklevel=4,
+        )

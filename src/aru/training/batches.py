@@ -17,7 +17,7 @@ from aru.errors import ConfigError
 from aru.settings import Settings
 
 MAX_WINDOWS = 256  # windows per series in a training step; longer series are cropped at random
-LONG = 10  # times the withheld rows: the length from which on a series can spare them
+LONG = 5  # times the withheld rows: the length from which on a series can spare them
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -26,10 +27,11 @@ from aru.data.learning import Learner
 from aru.data.panel import Panel
 from aru.data.rows import Ragged, Whole
 from aru.data.schema import Schema
-from aru.errors import ColumnError, InputError, TooLittleDataError, name_series, quoted, verbatim
+from aru.errors import AruWarning, ColumnError, InputError, TooLittleDataError, name_series, quoted, verbatim
 from aru.settings import Settings
 from aru.training.batches import TrainingData, is_long, trained_lengths
 
+SPARSE = 0.1  # if fewer of the steps have a row, the frequency is probably wrong
 PART_ROWS = 2**21  # of a part, if its smallest pieces allow
 
 
@@ -187,6 +189,19 @@ class History:
                 + (f" besides `val_size={self.val_size}`" if self.val_size else "")
                 + f", but `h={h}` needs at least {h + 1}",
                 "Use a shorter horizon" + (", a smaller `val_size`" if self.val_size else "") + " or more history.",
+            )
+
+    def warn_sparse(self, freq: Frequency) -> None:
+        """Warn if nearly all steps of the frequency are missing values: it is probably too fine."""
+        share = float(np.median(self.presence)) if len(self.presence) else 1.0
+        if share < SPARSE:
+            doubtful = self.likely in (None, freq.freq)
+            advice = "Choose a coarser freq" if doubtful else f"Series look like `freq={quoted(self.likely)}`"
+            warnings.warn(
+                f"Only {100 * share:.2g} % of the steps of `freq={quoted(freq.freq)}` have a row in the typical "
+                f"series; the rest are missing values. {advice}; or use `freq=None` if rows are consecutive.",
+                AruWarning,
+                stacklevel=3,
             )
 
     @property
