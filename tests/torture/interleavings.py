@@ -37,4 +37,4 @@ def attempts(model: Forecaster, reach: int, size: int) -> int:
     return done
 
 
-ATTACKS = [Attack("interleavings of calls and restarts", interleavings, 5, 600)]
+ATTACKS = [Attack("interleavings of calls and restarts", interleavings, 5, 300)]
