@@ -103,9 +103,9 @@ def test_killed_writers_lose_nothing_and_count_nothing_twice(model: Path, tmp_pa
     assert kill_writers(model, tmp_path, kills) == 10 * kills * BATCH
 
 
-def kill_writers(model: Path, tmp_path: Path, kills: int) -> int:
-    """Kill one writer after the other, and return the number of rows that were sent and found."""
-    count = 10 * kills
+def kill_writers(model: Path, tmp_path: Path, kills: int, each: int = 10) -> int:
+    """Kill one writer after the other, `each` batches a kill; return the number of rows that were sent and found."""
+    count = each * kills
     all_batches = batches([f"s{i}" for i in range(100)], 0, count)
     file, store = tmp_path / "batches.json", tmp_path / "state.db"
     file.write_text(json.dumps(all_batches))
