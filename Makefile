@@ -10,12 +10,13 @@ PIP_INSTALL := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.t
                $(BIN)/python -m pip install -qq --no-input
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint format clean
+.PHONY: help demo test test-slow torture lint format clean
 
 help:
 	@echo "make demo       forecast daily flights from New York and write a report to aru-demo/"
 	@echo "make test       run the fast tests"
 	@echo "make test-slow  run the slow tests"
+	@echo "make torture    attack it for a quarter of an hour, and write docs/torture.md"
 	@echo "make lint       check style, types and the direction of imports"
 	@echo "make format     rewrite the code in the project's style"
 	@echo "make clean      remove everything that make created, .venv included"
@@ -35,6 +36,10 @@ test-slow: $(VENV)/.dev
 	@echo "==> Running the slow tests"
 	@$(BIN)/python -m pytest -m slow -rs $(PYTEST_ARGS) || \
 	    { code=$$?; [ $$code -eq 5 ] && echo "==> There are no slow tests" || exit $$code; }
+
+torture: $(VENV)/.dev
+	@echo "==> Attacking"
+	@$(BIN)/python -m tests.torture
 
 lint: $(VENV)/.dev
 	@echo "==> Checking style"

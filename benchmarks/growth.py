@@ -64,7 +64,7 @@ def trained(dim: int) -> Forecaster:
     df = frame(np.repeat([f"t{i}" for i in range(8)], 64), np.tile(np.arange(64), 8))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Lightning's, about the trainer
-        return make(**settings).fit(df).without_series()
+        return make(**settings).fit(df, val_size=0).without_series()
 
 
 def record(model: Forecaster, observations: int) -> bytes:

@@ -40,7 +40,7 @@ def trained(method: str) -> NetworkEngine:
     settings: dict[str, Any] = {"h": H, "freq": "D", "input_size": 16, "size": "medium", "max_steps": 3, **PAPER}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return make(**settings, model=method).fit(df).runtime.engine
+        return make(**settings, model=method).fit(df, val_size=0).runtime.engine
 
 
 def rows(engine: NetworkEngine, n: int, observed: bool) -> Rows:

@@ -27,7 +27,7 @@ def trained(**more: Any) -> Forecaster:
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Lightning's, about the trainer
-        return _make({**chosen, "accelerator": "cpu", **more}, quiet).fit(df)
+        return _make({**chosen, "accelerator": "cpu", **more}, quiet).fit(df, val_size=0)
 
 
 def _make(chosen: dict[str, Any], trainer: dict[str, Any]) -> Forecaster:

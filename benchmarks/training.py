@@ -54,7 +54,7 @@ def measure(method: str, size: str, steps: int, graphs: bool, accelerator: str) 
     forecaster = make(**settings, model=method, trainer={**QUIET, "callbacks": [clock]})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        forecaster.fit(task.train, task.static)
+        forecaster.fit(task.train, task.static, val_size=0)
     each = clock.milliseconds()
     per_epoch = task.train.unique_id.nunique() / forecaster.settings.batch_size
     return {

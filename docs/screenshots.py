@@ -46,7 +46,7 @@ def main() -> None:
         data = nyc_flights.load()
         train, live = split(data.df, PLAN, seed=0)
         if not model.exists():
-            build().fit(train, static_df=data.static_df).save(model)
+            build().fit(train, static_df=data.static_df, val_size=0).save(model)
         with service(model, Path(scratch) / "state.db") as url:
             stream(url, live.merge(data.static_df, on="unique_id"))
             photograph(url)

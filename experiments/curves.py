@@ -108,7 +108,7 @@ def curves(seeds: Iterable[int]) -> list[Curve]:
 
 def train(settings: dict[str, Any], method: str, seed: int, df: Frame, static: Frame | None) -> Forecaster:
     """A fitted forecaster."""
-    return make(**settings, model=method, random_seed=seed).fit(df, static)
+    return make(**settings, model=method, random_seed=seed).fit(df, static, val_size=0)
 
 
 def synthetic_variant(gamma: float, series_id: bool, noise: float, length: int) -> str:

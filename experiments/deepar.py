@@ -47,7 +47,7 @@ def run(dataset: str, seed: int, steps: int) -> dict[str, Any]:
     started = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        f.fit(before, static)
+        f.fit(before, static, val_size=0)
         seconds = time.perf_counter() - started
         frame = f.cross_validation(df, data.test_size // data.settings["h"], level=[90], static_df=static)
     score = scores(frame, "deepar", 90)

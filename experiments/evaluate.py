@@ -66,7 +66,7 @@ def evaluate(job: Job) -> list[dict[str, Any]]:
     rows = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        forecaster.fit(task.train, task.static)
+        forecaster.fit(task.train, task.static, val_size=0)
         both = job.protocol == "streaming" and job.method in ADAPTING
         for adapt in (True, False) if both else (True,):
             frame = forecaster.cross_validation(task.df, task.windows, task.step, LEVELS, adapt, task.static)

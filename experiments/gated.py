@@ -56,7 +56,7 @@ def train(task: Task, h: int, arguments: argparse.Namespace) -> Forecaster:
     size = task.df.groupby("unique_id").y.transform("size")
     settings: dict[str, Any] = {"max_steps": arguments.steps, "random_seed": arguments.seed, "accelerator": "cpu"}
     settings |= {**PAPER, "futr_exog_list": task.covariates}
-    return make(h=h, freq=task.freq, **settings).fit(task.df[place < (TRAIN * size).astype(int)])
+    return make(h=h, freq=task.freq, **settings).fit(task.df[place < (TRAIN * size).astype(int)], val_size=0)
 
 
 def backtest(model: Forecaster, df: pd.DataFrame, windows: int, variant: str) -> pd.DataFrame:

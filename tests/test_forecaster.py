@@ -889,5 +889,5 @@ def test_a_frequency_with_some_rows_missing_is_not_doubted(recwarn: pytest.Warni
     df = pd.concat(
         [pd.DataFrame({"unique_id": i, "ds": ds[::n], "y": 1.0}) for i, n in (("a", 9), ("b", 9), ("c", 50))]
     )
-    make(**BASE).fit(df)
+    make(**BASE).fit(df, val_size=0)
     assert not [w for w in recwarn if issubclass(w.category, AruWarning)]

@@ -42,11 +42,14 @@ for number, rows in enumerate(json.load(open(batches))):
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_model(tmp_path_factory.mktemp("model") / "model")
+
+
+def save_model(path: Path) -> Path:
     days = START + pd.to_timedelta(np.arange(30), unit="D")
     df = pd.concat([pd.DataFrame({"unique_id": f"s{i}", "ds": days, "y": i + np.arange(30) % 7.5}) for i in range(4)])
     options = {"enable_progress_bar": False}
     f = make(h=4, freq="D", input_size=6, size="small", max_steps=3, trainer=options).fit(df)
-    path = tmp_path_factory.mktemp("model") / "model"
     f.save(path)
     return path
 
@@ -97,7 +100,12 @@ def assert_equal(one: Stream, other: Stream) -> None:
 @pytest.mark.slow
 def test_killed_writers_lose_nothing_and_count_nothing_twice(model: Path, tmp_path: Path, kills: int) -> None:
     """After every kill -9 the client sends again what was not acknowledged; the result is that of a quiet run."""
-    count = 10 * kills
+    assert kill_writers(model, tmp_path, kills) == 10 * kills * BATCH
+
+
+def kill_writers(model: Path, tmp_path: Path, kills: int, each: int = 10) -> int:
+    """Kill one writer after the other, `each` batches a kill; return the number of rows that were sent and found."""
+    count = each * kills
     all_batches = batches([f"s{i}" for i in range(100)], 0, count)
     file, store = tmp_path / "batches.json", tmp_path / "state.db"
     file.write_text(json.dumps(all_batches))
@@ -133,6 +141,7 @@ def test_killed_writers_lose_nothing_and_count_nothing_twice(model: Path, tmp_pa
             frame = pd.DataFrame(rows, columns=["unique_id", "ds", "y"])
             quiet.update(frame.assign(ds=pd.to_datetime(frame["ds"])))
         assert_equal(survivor, quiet)
+    return count * BATCH
 
 
 @pytest.mark.slow

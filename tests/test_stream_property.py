@@ -36,13 +36,18 @@ Row = tuple[str, int, float]  # series, time, value; NaN is missing
 @pytest.fixture(scope="module")
 def untaught() -> Iterator[Forecaster]:
     """A trained model that knows no series."""
+    f = train()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+        yield f
+
+
+def train() -> Forecaster:
     t = np.arange(30)
     df = pd.concat([pd.DataFrame({"unique_id": uid, "ds": t, "y": 5.25 + i + np.sin(t)}) for i, uid in enumerate(IDS)])
     options = {"enable_progress_bar": False}
     f = make(h=H, freq=1, input_size=E, size=(4, 5, 4, 3), max_steps=3, trainer=options).fit(df)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jaxtyping.config, "jaxtyping_disable", True)
-        yield f.without_series()
+    return f.without_series()
 
 
 @dataclasses.dataclass
@@ -127,6 +132,11 @@ calls = st.tuples(st.sampled_from(["raise", "skip", "correct"]), st.lists(moves,
 def test_a_stream_is_its_accepted_history(
     steps: list[tuple[str, list[tuple[str, int, float]], bool]], correctable: int, untaught: Forecaster
 ) -> None:
+    replay(steps, correctable, untaught)
+
+
+def replay(steps: list[tuple[str, list[tuple[str, int, float]], bool]], correctable: int, untaught: Forecaster) -> None:
+    """Calls on a stream of which each says what it must, and the same states as the accepted history in one go."""
     expected = Expected(correctable)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "state.db"

@@ -15,18 +15,20 @@ import numpy as np
 import pandas as pd
 
 from aru.checked import check_whole
-from aru.data.columns import Floats, Ints, name_rows, show_times
+from aru.data.columns import Ints, name_rows, show_times
 from aru.data.frames import FrameStyle
 from aru.data.frequency import Frequency, Times
 from aru.data.panel import Panel, read_panel
 from aru.data.schema import Schema, choose_lags, context_length
-from aru.errors import AruError, AruWarning, NotFittedError, StorageError, listing, quoted, verbatim
+from aru.data.scores import Scorecard
+from aru.errors import AruError, AruWarning, NotFittedError, StorageError, verbatim
 from aru.models import build, resolve
 from aru.nn.device import choose_device
 from aru.nn.tree import concat, leaves, rebuild
 from aru.runtime import ForecastRuntime
 from aru.runtime.backtest import cutoff_rows
 from aru.runtime.engine import NetworkEngine
+from aru.runtime.marks import Backtest, judge_ends, score_folds, warn_losing, warn_short
 from aru.runtime.records import Record
 from aru.runtime.table import StateTable
 from aru.runtime.update import UpdateResult, begin_with_values
@@ -42,8 +44,6 @@ from aru.settings import (
 )
 from aru.store.exchange import index_of
 from aru.store.folder import Saved, read_folder, write_folder
-
-SPARSE = 0.1  # if fewer of the steps have a row, the frequency is probably wrong
 
 
 class Trained(NamedTuple):
@@ -94,6 +94,8 @@ class Forecaster:
         self.settings = resolve(Settings(**given))  # errors before the data are read
         self.freq = Frequency(freq)
         self.val_loss = math.nan  # of the last training; NaN without validation
+        self.scorecard: Scorecard | None = None  # of the last training; see `fit`
+        self.rows_since_fit = 0  # that updates have taken in
         self.trained: Trained | None = None
 
     def __repr__(self) -> str:
@@ -135,36 +137,53 @@ class Forecaster:
         return self.trained
 
     def fit(
-        self, df: Any, static_df: Any = None, val_size: int = 0, checkpoint_dir: str | Path | None = None
+        self, df: Any, static_df: Any = None, val_size: int | None = None, checkpoint_dir: str | Path | None = None
     ) -> Forecaster:
         """Train on a long frame. Afterwards the state of each series has consumed all of its rows.
 
-        `df` may also be a folder of Parquet files that are partitioned by series; they are read as needed. The last
-        `val_size` rows of each series are for validation, not for the loss. With `checkpoint_dir` training saves its
-        progress there and resumes from it. A checkpoint of other data is replaced, with a warning; one of other
-        settings is an error.
+        `df` may also be a folder of Parquet files that are partitioned by series; they are read as needed.
+
+        `scorecard` then compares forecasts with seasonal naive, on rows that the scored weights had not seen. By
+        default these are the last h rows of the series with at least five horizons; only the last tenth of the steps
+        trains on them, after the forecasts were made. With `val_size` they are the last `val_size` rows of each
+        series, which are for validation and never trained on; the validation loss is computed on them (`val_loss`).
+        `search` and `snapshots` need that, and take `val_size=h` by default. With `val_size=0` all steps train on all
+        rows, and there is no scorecard. Neither is there one if no series is long enough.
+
+        With `checkpoint_dir` training saves its progress there and resumes from it. A checkpoint of other data is
+        replaced, with a warning; one of other settings is an error.
         """
         from aru.training.history import History, ParquetParts
-        from aru.training.run import Checkpoints, train
+        from aru.training.run import Checkpoints, last_steps, train
 
         settings = self.settings
-        val_size = check_whole("val_size", val_size, 0)
+        chooses = bool(settings.training.search or settings.training.snapshots)
+        withheld = settings.h if val_size is None and not chooses else 0
+        val_size = check_whole("val_size", val_size, 0) if val_size is not None else settings.h if chooses else 0
         needed = ["unique_id", "ds", "y", *settings.futr_exog_list, *settings.hist_exog_list]
         frames = ParquetParts(df, needed) if isinstance(df, (str, Path)) else [df]
         # The longest series is not known before reading, so this takes the longest lags that may be chosen.
         lags = choose_lags(settings, self.freq, rows=sys.maxsize)
         seen = context_length(settings, self.freq) + max(lags, default=0)
-        history = History(frames, functools.partial(self._read, seen=seen), static_df, settings, val_size)
+        history = History(frames, functools.partial(self._read, seen=seen), static_df, settings, val_size, withheld)
         schema = history.learn(self.freq, identify=checkpoint_dir is not None)
-        _warn_fine(self.freq, history.presence, history.likely)
+        history.warn_sparse(self.freq)
         kept = None if checkpoint_dir is None else Checkpoints(Path(checkpoint_dir), history.fingerprint)
         run = train(history, settings, schema, kept)
         engine = NetworkEngine(run.settings, schema, run.models, choose_device(settings.accelerator))
-        states = [engine.advance(engine.empty(part.static), part.rows) for part in history.parts()]
+        judged = engine
+        if run.before:
+            # In torch: these weights forecast once, which an export to ONNX would not pay for.
+            judged = NetworkEngine(run.settings, schema, run.before, engine.device, [{} for _ in run.before])
+        later = last_steps(settings) if run.before else 0
+        card = judge_ends(judged, self.freq, history.whole, history.spared(), history.kept_apart, later)
+        states = [engine.replay(history.whole(part)) for part in range(len(frames))]
         # Assigned last, so that a failed training leaves the forecaster as it was.
-        self.settings, self.val_loss = run.settings, run.val_loss
+        self.settings, self.val_loss, self.scorecard, self.rows_since_fit = run.settings, run.val_loss, card, 0
         runtime = ForecastRuntime(engine, self.freq, FrameStyle.of(frames[0]))
-        self.trained = Trained(runtime, StateTable(history.ids, concat(states)), history.ids, history.until)
+        until = history.until if run.before else history.until_early
+        self.trained = Trained(runtime, StateTable(history.ids, concat(states)), history.ids, until)
+        warn_losing(card, stacklevel=3)
         return self
 
     def predict(
@@ -204,6 +223,7 @@ class Forecaster:
         update = runtime.update(new, new.ids[known], record, static_df, late, style=style)
         if update.record is not None:
             table.put(update.ids, update.record.now)
+        self.rows_since_fit += update.result.applied
         return update.result
 
     def without_series(self) -> Forecaster:
@@ -222,12 +242,30 @@ class Forecaster:
         adapt: bool = True,
         static_df: Any = None,
     ) -> Any:
-        """Rolling-origin forecasts over the end of `df`, without retraining. The forecaster's states do not change.
+        """Rolling-origin forecasts over the end of `df`: what `backtest` gives, without the scorecard."""
+        return self._backtest(df, n_windows, step_size, level, adapt, static_df).forecasts
 
-        States start empty and replay `df`. With `adapt=False` the statistics of a series are frozen at its first
-        cutoff, while its context moves on. Cutoffs count back from the end of each series and must come after its
-        first value. A warning names series that are too short for all cutoffs.
+    def backtest(
+        self,
+        df: Any,
+        n_windows: int = 4,
+        step_size: int | None = None,
+        level: Sequence[float] | None = None,
+        adapt: bool = True,
+        static_df: Any = None,
+    ) -> Backtest:
+        """Rolling-origin forecasts over the end of `df`, without retraining, and their scores.
+
+        The forecaster's own states do not change: states start empty and replay `df`. With `adapt=False` the
+        statistics of a series are frozen at its first cutoff, while its context moves on. Cutoffs count back from the
+        end of each series and must come after its first value. A warning names series that are too short for all
+        cutoffs, and one tells of forecasts that are worse than seasonal naive.
         """
+        return self._backtest(df, n_windows, step_size, level, adapt, static_df)
+
+    def _backtest(
+        self, df: Any, n_windows: int, step_size: int | None, level: Any, adapt: bool, static_df: Any
+    ) -> Backtest:
         runtime, h = self.runtime, self.settings.h
         n_windows = check_whole("n_windows", n_windows, 1)
         step_size = h if step_size is None else check_whole("step_size", step_size, 1)
@@ -235,21 +273,11 @@ class Forecaster:
         panel = runtime.read_history(df, in_sight=h + step_size * n_windows)
         cutoffs = cutoff_rows(panel, h, n_windows, step_size)
         folds = runtime.rolling(panel, cutoffs, level, adapt, static_df)
-        _warn_short(panel, cutoffs)
-        self._warn_cutoffs(panel, cutoffs)
-        frames = [
-            {
-                "unique_id": np.repeat(panel.ids[fold.series].to_numpy(), h),
-                "ds": panel.ds[fold.future].ravel(),
-                "cutoff": np.repeat(panel.ds[fold.cutoff], h),
-                "y": panel.y[fold.future].ravel(),
-                **runtime.forecast_columns(fold.forecast, level),
-            }
-            for fold in folds
-        ]
-        columns = {k: np.concatenate([f[k] for f in frames]) for k in frames[0]}
-        order = np.lexsort((columns["ds"], columns["cutoff"], pd.factorize(columns["unique_id"], sort=True)[0]))
-        return FrameStyle.of(df, runtime.style).build({k: v[order] for k, v in columns.items()})
+        warn_short(panel, cutoffs)
+        inside = self._warn_cutoffs(panel, cutoffs)
+        columns, card = score_folds(runtime, panel, folds, level, seen=inside)
+        warn_losing(card, stacklevel=4)
+        return Backtest(FrameStyle.of(df, runtime.style).build(columns), card)
 
     def save(self, path: str | Path) -> None:
         """Write model and states into a new or empty folder, or over an older save."""
@@ -260,11 +288,13 @@ class Forecaster:
             "schema": engine.schema.to_json(),
             "frame": self.runtime.style.to_json(),
             "members": len(engine.models),
+            "scorecard": None if self.scorecard is None else self.scorecard.to_json(),
         }
         series = {
             "ids": self.table.ids,
             "trained_ids": trained.ids.tolist(),
             "trained_until": trained.until.tolist(),
+            "rows_since_fit": self.rows_since_fit,
         }
         networks = {f"{i}-{name}": g for i, graphs in enumerate(engine.networks) for name, g in graphs.items()}
         weights, states = (  # copies: safetensors cannot write tensors that share memory
@@ -310,6 +340,9 @@ class Forecaster:
         engine = NetworkEngine(settings, schema, models, choose_device(accelerator), networks)
         forecaster = cls.__new__(cls)
         forecaster.settings, forecaster.val_loss, forecaster.freq = settings, math.nan, Frequency(settings.freq)
+        card = saved.model["scorecard"]
+        forecaster.scorecard = None if card is None else Scorecard.from_json(card)
+        forecaster.rows_since_fit = int(saved.series["rows_since_fit"])
         # Copied into aligned memory: tensors of the file may be unaligned, which changes the last bits of results.
         flat = {key: value.clone() for key, value in saved.states.items()}
         states = rebuild(engine.empty(schema.no_static()), flat)
@@ -330,8 +363,8 @@ class Forecaster:
         panel = read_panel(df, self.freq, columns, max_gap=seen + settings.longest_window)
         return begin_with_values(panel, np.ones(len(panel.ids), bool), "df")
 
-    def _warn_cutoffs(self, panel: Panel, cutoffs: Ints) -> None:
-        """Warn about cutoffs inside the training data, where scores are too good."""
+    def _warn_cutoffs(self, panel: Panel, cutoffs: Ints) -> bool:
+        """Warn about cutoffs inside the training data, where scores are too good. Return whether there are any."""
         trained = self._require_training()
         at = trained.ids.get_indexer(panel.ids)
         until = np.where(at >= 0, trained.until[at], np.iinfo(np.int64).min)
@@ -343,39 +376,12 @@ class Forecaster:
                 f"{name_rows(panel.ids[inside], first[inside], panel.datetime)}. These scores are too good; "
                 "evaluate on later rows.",
                 AruWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
+        return len(inside) > 0
 
 
 Forecaster.__doc__ = Settings.__doc__  # written once
-
-
-def _warn_fine(freq: Frequency, presence: Floats, likely: str | int | None) -> None:
-    """Warn if nearly all steps of the frequency are missing values: it is probably too fine."""
-    share = float(np.median(presence)) if len(presence) else 1.0
-    if share < SPARSE:
-        advice = "Choose a coarser freq" if likely in (None, freq.freq) else f"Series look like `freq={quoted(likely)}`"
-        warnings.warn(
-            f"Only {100 * share:.2g} % of the steps of `freq={quoted(freq.freq)}` have a row in the typical series; "
-            f"the rest are missing values. {advice}; or use `freq=None` if rows are consecutive.",
-            AruWarning,
-            stacklevel=3,
-        )
-
-
-def _warn_short(panel: Panel, cutoffs: Ints) -> None:
-    """Warn about series that are too short for all cutoffs: scores then cover only a part of the series."""
-    windows = (cutoffs >= 0).sum(0)
-    short, none = np.flatnonzero(windows < len(cutoffs)), int((windows == 0).sum())
-    if len(short):
-        warnings.warn(
-            f"{len(short)} of {len(panel.ids)} series are too short for {len(cutoffs)} windows: "
-            f"{listing(list(panel.ids[short]))}. They are scored on the windows that they have"
-            + (f", {none} of them with none" if none else "")
-            + ". Use fewer windows, or more history.",
-            AruWarning,
-            stacklevel=3,
-        )
 
 
 def _below(values: Mapping[str, Any], prefix: str) -> dict[str, Any]:

@@ -30,9 +30,9 @@ class Result(NamedTuple):
         return json.loads(self.out)
 
 
-def aru(*arguments: str | Path) -> Result:
+def aru(*arguments: str | Path, columns: int = 200) -> Result:
     """Run a command."""
-    result = CliRunner().invoke(cli.app, [str(a) for a in arguments], env={"COLUMNS": "200"})
+    result = CliRunner().invoke(cli.app, [str(a) for a in arguments], env={"COLUMNS": str(columns)})
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return Result(result.exit_code, result.stdout, result.stderr)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,21 @@ def test_datasets_are_listed_with_what_is_missing(tmp_path: Path) -> None:
     }
     assert listed["rossmann"]["paper"] == {"series": 1115, "length": 1600, "features": 39}
     out = aru("datasets", "--data-dir", tmp_path).out
-    assert "walmart: get train.csv, features.csv, stores.csv from kaggle.com" in out
+    assert "- Walmart store sales: Put train.csv, features.csv and stores.csv from kaggle.com" in out
+    lines = [line for line in out.splitlines() if line.startswith("- ")]
+    assert len(lines) > len([d for d in listed.values() if not d["present"]])
+    for line in lines:  # one or more whole sentences about each
+        title, sentence = line[2:].split(": ", 1)
+        assert title in {about.title for about in DESCRIPTIONS.values()}
+        assert re.fullmatch(r"(Put|It|T|Install) \S.*[^ ,;(]\.", sentence), sentence
+        assert "  " not in sentence
+
+
+@pytest.mark.parametrize("command", ["models", "datasets"])
+def test_names_are_whole_on_a_narrow_terminal(command: str) -> None:
+    listed = aru(command, "--json").json[command]
+    out = aru(command, columns=80).out
+    assert all(re.search(rf"^ {re.escape(row['name'])} ", out, re.MULTILINE) for row in listed), out
 
 
 def test_version() -> None:

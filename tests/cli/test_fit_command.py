@@ -15,15 +15,20 @@ import pytest
 from aru.cli.fit_command import arguments_of
 from aru.forecaster import Forecaster
 from aru.settings import PAPER, TrainingOptions
-from tests.cli.running import IDS, TINY, aru, fails, sales, write
+from tests.cli.running import IDS, TINY, aru, contents, fails, sales, write
 from tests.making import make_settings
 
 
 def test_fit_shows_a_summary_and_saves(data: Path, tmp_path: Path) -> None:
     result = aru("fit", data, tmp_path / "model", *TINY)
     assert result.code == 0
-    assert result.err == ""
+    rows = "the last 3 rows of 3 series, forecast by weights that had not seen them"
+    assert result.err.startswith(f"Note: The forecasts of aru are worse than seasonal naive on {rows}: ND ")
+    assert result.err.endswith("Train longer (--max-steps), give more history or covariates, and check --freq.\n")
     assert re.search(r"series +rows +steps +seconds", result.out)
+    assert re.search(r"ND +MASE +RMSE +coverage 90", result.out)
+    assert re.search(r"aru +[\d.]+ +[\d.]+ .* %.*\n *seasonal naive \(7\) +[\d.]+ +[\d.]+ .* %", result.out)
+    assert f"Scores on {rows}." in result.out
     assert re.search(r"3 +72 +5 ", result.out)
     assert f"Saved the model to {tmp_path / 'model'}." in result.out
     assert Forecaster.load(tmp_path / "model").ids == IDS
@@ -48,6 +53,11 @@ def test_fit_options_reach_the_forecaster(tmp_path: Path) -> None:
     assert result.code == 0, result
     values = result.json
     assert values.pop("seconds") > 0
+    card = values.pop("scorecard")
+    assert card == Forecaster.load(tmp_path / "model", "cpu").scorecard.to_json()
+    assert (card["name"], card["season"], card["series"], card["forecasts"]) == ("mine", 7, 3, 3)
+    assert set(card["model"]) == set(card["naive"]) == {"nd", "mase", "rmse", "values", "coverage-90", "width-90"}
+    assert [note.partition(" are worse than ")[0] for note in values.pop("notes")] == ["The forecasts of mine"]
     assert values == {
         "model": str(tmp_path / "model"),
         "method": "aru",
@@ -56,7 +66,6 @@ def test_fit_options_reach_the_forecaster(tmp_path: Path) -> None:
         "steps": 2,
         "members": 2,
         "chosen": {},
-        "notes": [],
     }
     assert Forecaster.load(tmp_path / "model", "cpu").settings == make_settings(
         h=3, freq="D", input_size=5, model="aru", futr_exog_list=["promo", "day"], hist_exog_list=["kind"],
@@ -224,7 +233,7 @@ def test_unreadable_files_are_refused(
         (["--search", '{"ridge":["a"]}', "--val-size", "3"], "--ridge must be a finite number, got 'a'"),
         (["--trainer", '{"wings":2}'], "Lightning's Trainer refuses these options of --trainer"),
         (["--stride", "9"], "--stride 9 is longer than --h 3"),
-        (["--snapshots", "2"], "--search and --snapshots choose by validation loss. Give fit a --val-size"),
+        (["--snapshots", "2", "--val-size", "0"], "--search and --snapshots choose by validation loss"),
         (["--model", "deepar", "--encoder", "sru"], "--model deepar does not work with --encoder sru"),
         (["--model", "baseline", "--gate"], "--model baseline does not adapt: --gate has nothing to mix"),
         (["--id-col", "ds"], "three different columns"),
@@ -238,3 +247,29 @@ def test_wrong_settings_are_refused(arguments: list[str], message: str, data: Pa
     error = fails("fit", data, tmp_path / "model", "--h", "3", "--freq", "D", *arguments)
     assert re.search(message, error), error
     assert os.listdir(tmp_path) == ["sales.csv"]
+
+
+def test_a_model_that_has_taken_in_rows_is_not_replaced_by_accident(data: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    assert aru("fit", data, folder, *TINY).code == 0
+    assert "Replaced the model in" in aru("fit", data, folder, *TINY).out
+    assert aru("update", folder, write(sales(24, 27), tmp_path / "new.csv")).code == 0
+    before = contents(folder)
+    message = fails("fit", data, folder, *TINY)
+    assert f"{folder} is a model that has taken in 9 observations since its training" in message
+    assert message.endswith("Choose another folder, or give --force to replace it.")
+    assert contents(folder) == before
+    assert "Replaced the model in" in aru("fit", data, folder, *TINY, "--force").out
+    assert Forecaster.load(folder).rows_since_fit == 0
+    (folder / "weights.safetensors").write_bytes(b"")  # a damaged model has nothing to lose
+    assert "Replaced the model in" in aru("fit", data, folder, *TINY).out
+
+
+def test_without_a_scorecard_fit_says_why(tmp_path: Path) -> None:
+    data = write(sales(0, 14), tmp_path / "sales.csv")
+    short = [*TINY[:-3], "--quiet"]
+    assert short[-3:] == ["--size", "4,4,4,3", "--quiet"]
+    result = aru("fit", data, tmp_path / "model", *short)
+    assert "No scorecard: no series has 5 horizons (15 rows), with values in its last rows." in result.out
+    assert aru("fit", data, tmp_path / "model", *short, "--json").json["scorecard"] is None
+    assert "No scorecard" not in aru("fit", data, tmp_path / "model", *short, "--val-size", "0").out

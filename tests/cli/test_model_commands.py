@@ -145,9 +145,11 @@ def test_backtest_scores_and_compares(model: Path, tmp_path: Path) -> None:
     data = write(sales(0, 40), tmp_path / "sales.parquet")
     result = aru("backtest", model, data, "--compare", "--output", tmp_path / "out.csv")
     assert result.code == 0, result
-    assert result.err == ""
-    assert re.search(r"statistics +ND +RMSE +coverage 90 +width 90", result.out)
-    assert re.search(r"adapting +[\d.]+ .*\n *frozen ", result.out)
+    about = "12 forecasts of 3 series, rows that training has not seen"
+    assert result.err.startswith(f"Note: The forecasts of aru are worse than seasonal naive on {about}: ND ")
+    assert re.search(r"ND +MASE +RMSE +coverage 90 +width 90", result.out)
+    assert re.search(r"adapting +[\d.]+ .*\n *frozen .*\n *seasonal naive \(7\) ", result.out)
+    assert f"Scores on {about}." in result.out
     assert "series: 3, forecasts: 12, steps of each: 3" in result.out
     expected = Forecaster.load(model).cross_validation(sales(0, 40), 4, level=[90])
     assert pd.read_csv(tmp_path / "out.csv")["aru"].tolist() == pytest.approx(expected["aru"].tolist())
@@ -158,10 +160,15 @@ def test_backtest_notes_what_flatters_the_model(model: Path, data: Path) -> None
     result = aru("backtest", model, data, *arguments)
     values = result.json
     assert list(values["scores"]) == ["frozen"]
-    assert {"nd", "rmse", "coverage-50", "width-50", "coverage-80", "width-80"} < set(values["scores"]["frozen"])
-    assert len(values["notes"]) == 1
+    kinds = {"nd", "mase", "rmse", "values", "coverage-50", "width-50", "coverage-80", "width-80"}
+    assert set(values["scores"]["frozen"]) == kinds
+    assert values["scorecard"]["model"] == values["scores"]["frozen"]
+    assert set(values["scorecard"]["naive"]) == kinds
+    assert values["scorecard"]["about"].endswith(", some of them rows that training has seen")
+    assert len(values["notes"]) == 2
     assert values["notes"][0].startswith("3 series have cutoffs inside the training data: (007, 2024-01-20)")
-    assert result.err == f"Note: {values['notes'][0]}\n"
+    assert values["notes"][1].startswith("The forecasts of aru are worse than seasonal naive on ")
+    assert result.err == "".join(f"Note: {note}\n" for note in values["notes"])
     assert "Leave out --no-adapt" in fails("backtest", model, data, "--no-adapt", "--compare")
 
 
@@ -171,7 +178,7 @@ def test_backtest_notes_series_that_are_too_short(model: Path, tmp_path: Path) -
     result = aru("backtest", model, write(df, tmp_path / "sales.parquet"), "--compare")
     assert result.code == 0, result
     assert result.err.startswith("Note: 1 of 4 series are too short for 4 windows: new. They are scored on")
-    assert result.err.count("\n") == 1
+    assert [line.partition(" are ")[0] for line in result.err.splitlines()[1:]] == ["Note: The forecasts of aru"] * 2
 
 
 def test_places_to_write_are_checked_before_any_work(model: Path, data: Path, tmp_path: Path) -> None:

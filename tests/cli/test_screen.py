@@ -116,8 +116,10 @@ def start(*arguments: str | Path, code: str = "from aru.cli import main; main()"
 def test_a_process_keeps_stdout_clean(data: Path, tmp_path: Path) -> None:
     done = start("fit", data, tmp_path / "model", *TINY[:-1], "--json")
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["series"] == 3
-    assert done.stderr == ""
+    told = json.loads(done.stdout)
+    assert told["series"] == 3
+    assert len(told["notes"]) == 1  # after five steps: worse than seasonal naive
+    assert done.stderr == f"Note: {told['notes'][0]}\n"
     failed = start("fit", data, tmp_path / "other", *TINY, "--transform", "sqrt")
     assert (failed.returncode, failed.stdout) == (2, "")
     assert failed.stderr.startswith("Error: --transform sqrt is not known. Choose one of ")

@@ -129,6 +129,11 @@ def test_killed_again_and_again_nothing_is_lost_or_counted_twice(
     saved: Path, trained: Forecaster, tmp_path: Path, kills: int
 ) -> None:
     """Clients resend what was not acknowledged, to whichever process is there."""
+    assert kill_services(saved, trained, tmp_path, kills) == 24 * 8 * kills
+
+
+def kill_services(saved: Path, trained: Forecaster, tmp_path: Path, kills: int) -> int:
+    """Kill one service after the other, and return the number of rows that were sent and found."""
     rng, days, clients = random.Random(0), range(20, 20 + 8 * kills), 12
     current: list[str] = [""]
     resent, acknowledged, failed = [0] * clients, [0] * clients, list[str]()
@@ -180,3 +185,4 @@ def test_killed_again_and_again_nothing_is_lost_or_counted_twice(
         expected.update(pd.concat([rows(name, [day]) for name in names]))
     with Stream(saved, tmp_path / "state.db") as stream:
         assert_same(stream, expected)
+    return len(names) * len(days)

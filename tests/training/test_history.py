@@ -201,7 +201,7 @@ def test_a_batch_is_shared_out_among_processes(monkeypatch: pytest.MonkeyPatch) 
     from aru.training import batches
 
     class Lengths:
-        val_size = 0
+        val_size = withheld = 0
         part_lengths = [torch.full((7,), 20), torch.full((5,), 30)]  # noqa: RUF012
 
         def part(self, index: int) -> Any:

@@ -543,7 +543,7 @@ def test_training_resumes_where_it_was_interrupted(tmp_path: Path, error: type[B
     options: dict[str, Any] = {"max_steps": 100, "batch_size": 2, "model": "baseline"}
     f = make(**{**BASE, **options, **listening(Interrupt(70, error))})
     with pytest.raises(error):
-        f.fit(frame(), checkpoint_dir=tmp_path)
+        f.fit(frame(), val_size=0, checkpoint_dir=tmp_path)
     with pytest.raises(NotFittedError):
         f.predict()
     again = Curve()
@@ -628,7 +628,7 @@ def test_an_interruption_resumes_the_data_that_it_interrupted(tmp_path: Path) ->
     fit(frame(), checkpoint_dir=tmp_path, **options)
     other = make(**{**BASE, **options, **listening(Interrupt(70, RuntimeError))})
     with pytest.warns(AruWarning, match="begins anew"), pytest.raises(RuntimeError, match="power"):
-        other.fit(frame(seed=1), checkpoint_dir=tmp_path)
+        other.fit(frame(seed=1), val_size=0, checkpoint_dir=tmp_path)
     again = Curve()
     fit(frame(seed=1), checkpoint_dir=tmp_path, **options, **listening(again))
     assert again.first_step == 50

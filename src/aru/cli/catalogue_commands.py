@@ -22,7 +22,10 @@ def models(as_json: shared_options.Json = False, debug: shared_options.Debug = F
             for name, m in MODELS.items()
         ]
         show.result({"models": listed})
-        table = new_table("model", "adapts", "about", "cost", "reference")
+        table = new_table()
+        table.add_column("model", no_wrap=True)
+        for head in ("adapts", "about", "cost", "reference"):
+            table.add_column(head)
         for name, m in MODELS.items():
             table.add_row(Text(name), "yes" if m.adapts else "no", Text(m.about), Text(m.cost), Text(m.reference))
         show.show(table)
@@ -66,8 +69,10 @@ def datasets(
             for about in DESCRIPTIONS.values()
         ]
         show.result({"data_dir": folder, "datasets": listed})
-        table = new_table("dataset", "files")
-        for head in ("series", "length", "h", "context", "covariates", "paper's N", "paper's T"):
+        table = new_table()
+        table.add_column("dataset", no_wrap=True)
+        table.add_column("files", no_wrap=True)
+        for head in ("series", "length", "h", "input", "exog", "paper's N", "paper's T"):
             table.add_column(head, justify="right")
         for row, about in zip(listed, DESCRIPTIONS.values(), strict=True):
             shortest, longest = about.lengths
@@ -78,9 +83,12 @@ def datasets(
                 str(about.input_size), str(row["covariates"]), *paper,
             )  # fmt: skip
         show.show(table)
-        show.say(f"Files are looked for in {folder}/<dataset>. Missing files, and differences from the paper's table:")
-        for row, about in zip(listed, DESCRIPTIONS.values(), strict=True):
-            if not row["present"]:
-                show.say(f"{about.name}: get {', '.join(about.files) or about.package} from {about.source}")
+        absent = [about for row, about in zip(listed, DESCRIPTIONS.values(), strict=True) if not row["present"]]
+        if absent:
+            show.say("These datasets are missing:")
+        for about in absent:
+            show.say(f"- {about.title}: {about.how_to_get(folder)}")
+        show.say("These differ from the paper's table:")
+        for about in DESCRIPTIONS.values():
             if about.paper and about.note:
-                show.say(f"{about.name}: {about.note}")
+                show.say(f"- {about.title}: {about.note}")

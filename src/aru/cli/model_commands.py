@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from aru.cli import shared_options, table_files
 from aru.cli.saved_model import as_in_training, load_model, to_pandas
-from aru.cli.screen import PREVIEW, Screen, decimals, facts, new_table, preview, records, screen
+from aru.cli.screen import PREVIEW, facts, preview, records, screen, show_scores
 from aru.cli.wording import flags
 from aru.errors import ConfigError, quoted
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from aru.forecaster import Forecaster
 
 
 def predict(
@@ -175,7 +170,8 @@ def backtest(
     """Replay a table, forecast from cutoffs near the end of every series, and score the forecasts.
 
     Nothing is retrained and the model is not changed. ND is the absolute error of the median relative to the
-    size of the target, RMSE the error of the mean. Coverage and relative width are those of an interval.
+    size of the target, MASE that in units of each series' seasonal differences, RMSE the error of the mean. Coverage
+    and relative width are those of an interval. Beside them are the scores of seasonal naive.
     """
     tables: dict[str, str | Path] = {"df": data, "static_df": static or "--static FILE"}
     options = {"n_windows": "--n-windows", "step_size": "--step-size", **flags("level", "accelerator")}
@@ -190,11 +186,12 @@ def backtest(
             form = as_in_training(form, forecaster)
             df = table_files.read_data(data, form)
             static_df = None if static is None else table_files.read_static(static, form)
-            frame = forecaster.cross_validation(df, windows, step, levels, adapt, static_df)
-            rows = {"adapting" if adapt else "frozen": _score(frame, forecaster, levels)}
+            frame, card = forecaster.backtest(df, windows, step, levels, adapt, static_df)
+            frame = to_pandas(frame)
+            cards = {"adapting" if adapt else "frozen": card}
             if compare:
-                frozen = forecaster.cross_validation(df, windows, step, levels, False, static_df)
-                rows["frozen"] = _score(frozen, forecaster, levels)
+                cards["frozen"] = forecaster.backtest(df, windows, step, levels, False, static_df).scorecard
+        rows = {label: other.model for label, other in cards.items() if other is not None}
         if output is not None:
             table_files.write(frame, output)
         h, series = forecaster.settings.h, frame["unique_id"].nunique()
@@ -205,39 +202,15 @@ def backtest(
                 "windows": windows,
                 "series": series,
                 "scores": rows,
+                "scorecard": None if card is None else card.to_json(),
                 **({} if output is None else {"output": output}),
             }
         )
-        _show_scores(show, rows)
+        if card is None:
+            show.say("No row after a cutoff has a value, so there is nothing to score.")
+        else:
+            show_scores(show, {**rows, card.naive_name: card.naive})
+            show.say(f"Scores on {card.about}.")
         show.say(f"series: {series:,}, forecasts: {len(frame) // h:,}, steps of each: {h}")
         if output is not None:
             show.say(f"Wrote {len(frame):,} rows to {output}")
-
-
-def _score(frame: pd.DataFrame, forecaster: Forecaster, levels: list[float]) -> dict[str, float]:
-    """ND, RMSE, then coverage and width of every interval."""
-    from aru.data.scores import scores
-
-    out: dict[str, float] = {}
-    for level in levels:
-        values = dict(scores(frame, forecaster.settings.name, level))
-        coverage, width = values.pop("coverage"), values.pop("width")
-        out |= {**values, f"coverage-{level:g}": coverage, f"width-{level:g}": width}
-    return out
-
-
-def _show_scores(show: Screen, rows: dict[str, dict[str, float]]) -> None:
-    names = [name for name in next(iter(rows.values())) if name != "values"]
-    table = new_table("statistics")
-    for name in names:
-        kind, _, level = name.partition("-")
-        table.add_column(f"{kind} {level}" if level else {"nd": "ND", "rmse": "RMSE"}[kind], justify="right")
-    for label, values in rows.items():
-        table.add_row(label, *(_score_text(name, values[name]) for name in names))
-    show.show(table)
-
-
-def _score_text(name: str, value: float) -> str:
-    if name.startswith("coverage"):
-        return f"{100 * value:.1f} %"
-    return f"{value:,.{decimals(value)}f}"

@@ -24,6 +24,8 @@ from aru.errors import AruError, AruWarning, Offending, as_text, reword
 if TYPE_CHECKING:
     import pandas as pd
 
+    from aru.data.scores import Scorecard
+
 PREVIEW = 20  # rows of a table on the terminal
 
 
@@ -132,6 +134,25 @@ def facts(values: Mapping[str, str]) -> Table:
         table.add_column(name, justify="right")
     table.add_row(*(Text(value) for value in values.values()))
     return table
+
+
+def show_scorecard(show: Screen, card: Scorecard) -> None:
+    """A model's scores beside those of seasonal naive."""
+    show_scores(show, card.rows())
+    show.say(f"Scores on {card.about}.")
+
+
+def show_scores(show: Screen, rows: Mapping[str, Mapping[str, float]]) -> None:
+    """A table of scores, by row."""
+    from aru.data.scores import score_name, score_text
+
+    names = [name for name in next(iter(rows.values())) if name != "values"]
+    table = new_table("")
+    for name in names:
+        table.add_column(score_name(name), justify="right")
+    for label, values in rows.items():
+        table.add_row(Text(label), *(score_text(name, values[name]) for name in names))
+    show.show(table)
 
 
 def preview(frame: pd.DataFrame, name: str = "") -> Table:

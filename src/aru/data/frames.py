@@ -20,10 +20,11 @@ NANOSECONDS = (2**63 - 1) // 1000  # range of datetime64[ns] around 1970, in mic
 
 def quantiles_of(level: Sequence[float] | None) -> list[float]:
     """The median, then the two ends of each central interval."""
-    return [0.5] + [q for value in _percentages(level) for q in (0.5 - value / 200, 0.5 + value / 200)]
+    return [0.5] + [q for value in percentages(level) for q in (0.5 - value / 200, 0.5 + value / 200)]
 
 
-def _percentages(level: Any) -> list[float]:
+def percentages(level: Any) -> list[float]:
+    """The levels of intervals, checked."""
     values = [] if level is None else list(np.atleast_1d(np.asarray(level, dtype=object)))
     named: dict[str, numbers.Real] = {}
     for value in values:
@@ -39,7 +40,7 @@ def _percentages(level: Any) -> list[float]:
 
 def forecast_names(name: str, level: Sequence[float] | None) -> list[str]:
     """`<name>` is the mean, then `<name>-median`, `<name>-lo-<level>` and `<name>-hi-<level>`."""
-    ends = [f"{name}-{end}-{value:g}" for value in _percentages(level) for end in ("lo", "hi")]
+    ends = [f"{name}-{end}-{value:g}" for value in percentages(level) for end in ("lo", "hi")]
     return [name, f"{name}-median", *ends]
 
 

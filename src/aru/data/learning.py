@@ -54,14 +54,16 @@ class Learner:
         self._stat = _Group(settings.stat_exog_list)
         self._ids: list[str] = []
 
-    def add(self, panel: Panel, static: Mapping[str, Column], train: Bools) -> None:
-        """Learn from the rows of a part where `train` is true."""
+    def add(self, panel: Panel, static: Mapping[str, Column], train: Bools, early: Bools | None = None) -> None:
+        """Learn from the rows of a part where `train` is true; the sizes of y only where `early` is, if it is given."""
+        early = train if early is None else early
         kinds = _Kinds(panel.datetime, bool(pd.api.types.is_integer_dtype(panel.ids)))
         if self._kinds is None:
             self._kinds, self._calendar = kinds, _Calendar(panel, train) if panel.datetime else None
         _check_alike(self._kinds, kinds)
         self._check_target(panel)
-        y = panel.y[train & panel.observed]
+        self._support &= Support.of(panel.y[train & panel.observed])
+        y = panel.y[early & panel.observed]
         level = np.abs(y)
         self._count, self._zeros, self._total = (
             self._count + len(y),
@@ -69,10 +71,9 @@ class Learner:
             self._total + float(level.sum()),
         )
         self._longest = max(self._longest, int(np.bincount(panel.series[train], minlength=1).max()))
-        self._support &= Support.of(y)
         self._sizes.add(level)
         if self._scale is not None:
-            self._scale.add(panel, train)
+            self._scale.add(panel, early)
         if self._calendar is not None:
             self._calendar.add(panel.ds[train])
         for group in self._groups:

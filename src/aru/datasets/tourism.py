@@ -26,7 +26,7 @@ TOURISM = Description(
     source="the forecasting competition of Athanasopoulos et al. 2011 (github.com/ellisp/Tcomp-r-package, source-data)",
     facts=Facts(109_280, 366, 1_089_431_255.0),
     paper=PaperRow(366, None, 1),
-    note="In the paper's text, not in its table.",
+    note="It is in the paper's text, not in its table.",
 )
 
 

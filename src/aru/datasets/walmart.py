@@ -35,7 +35,7 @@ WALMART = Description(
     source="kaggle.com/c/walmart-recruiting-store-sales-forecasting",
     facts=Facts(421_570, 3331, 6_737_218_987.11),
     paper=PaperRow(3331, 143, 16),
-    note="3,331 series as published, 1 to 143 weeks; 3,040 have 32 values that are not negative. To October 2012.",
+    note="It has 3,331 series of 1 to 143 weeks, to October 2012; 3,040 have 32 values that are not negative.",
 )
 
 _FEATURES = {

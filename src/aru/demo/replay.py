@@ -89,7 +89,7 @@ def stream(data: nyc_flights.NycFlights, plan: Plan, seed: int, console: Console
         for model in ("baseline", "aru"):
             forecaster = build(model, plan, seed)
             began = time.perf_counter()
-            forecaster.fit(train, static_df=data.static_df)
+            forecaster.fit(train, static_df=data.static_df, val_size=0)
             cost[f"training {model}"] = time.perf_counter() - began
             if model == "aru":
                 console.print(f"Streaming {METHODS['frozen']}, for comparison")

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from aru.data.rows import Ragged, Rows, Static
+from aru.data.rows import Ragged, Rows, Static, Whole
 from aru.data.schema import Schema
 from aru.data.target import Rule, rules_of
 from aru.models.interface import Model
@@ -162,6 +162,10 @@ class NetworkEngine(Engine):
         members = tuple(model.init_state(len(steps)) for model in self.models)
         state = SeriesState(torch.zeros_like(steps), steps, context, members)
         return state if self.following is None else self.following.begin(state)
+
+    def replay(self, part: Whole) -> SeriesState:
+        """States of series that have consumed all of their rows."""
+        return self.advance(self.empty(part.static), part.rows)
 
     def threads(self, n: int) -> contextlib.AbstractContextManager[None]:
         """Networks that run in torch keep its threads."""

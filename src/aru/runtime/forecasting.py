@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 from torch import Tensor
 
 from aru.data.columns import read_static
 from aru.data.frames import FrameStyle, forecast_names, quantiles_of
 from aru.data.frequency import Times
 from aru.data.panel import Panel, read_future
-from aru.data.rows import Rows
+from aru.data.rows import Ragged, Rows
 from aru.errors import AruWarning, FutureError, listing, name_series
 from aru.runtime.backtest import Fold, rolling
 from aru.runtime.engine import Forecast, NetworkEngine
@@ -132,9 +133,11 @@ class ForecastRuntime(Runtime[NetworkEngine]):
         """Replay a panel from empty states and forecast at every cutoff. Input errors are raised at once."""
         engine, quantiles = self.engine, quantiles_of(level)
         static = engine.schema.encode_static(read_static(static_df, panel.ids, engine.static_columns), panel.ids)
+        starts, lengths, skipped = (torch.from_numpy(a) for a in (panel.starts, panel.lengths, panel.skipped))
+        data = Ragged(engine.schema.encode(panel), starts, lengths, skipped)
 
         def folds() -> Iterator[Fold]:
-            for fold in rolling(engine, panel, static, cutoffs, quantiles, adapt):
+            for fold in rolling(engine, data, static, cutoffs, quantiles, adapt):
                 warn_failed(fold.forecast, panel.ids[fold.series])
                 yield fold
 

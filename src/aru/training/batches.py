@@ -17,6 +17,7 @@ from aru.errors import ConfigError
 from aru.settings import Settings
 
 MAX_WINDOWS = 256  # windows per series in a training step; longer series are cropped at random
+LONG = 5  # times the withheld rows: the length from which on a series can spare them
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,6 +30,7 @@ class TrainingData:
     starts: Tensor
     lengths: Tensor
     val_size: int
+    withheld: int = 0  # see `Source`
 
     def to(self, device: torch.device) -> TrainingData:
         """The same on another device."""
@@ -59,11 +61,25 @@ class Source(Protocol):
         """Number of rows at the end of each series that are for validation."""
 
     @property
+    def withheld(self) -> int:
+        """Number of rows at the end of each long series that only the last steps train on (`trained_lengths`)."""
+
+    @property
     def part_lengths(self) -> Sequence[Tensor]:
         """Rows of each series, by part."""
 
     def part(self, index: int, /) -> TrainingData:
         """The rows of a part."""
+
+
+def trained_lengths(lengths: Tensor, val_size: int, withheld: int) -> Tensor:
+    """Rows of each series to train on. A series of few horizons needs all of them: nothing is withheld from it."""
+    return lengths - val_size - withheld * is_long(lengths, withheld)
+
+
+def is_long(lengths: Tensor, withheld: int) -> Tensor:
+    """Whether a series can spare this many rows."""
+    return lengths >= LONG * withheld
 
 
 class Batch(NamedTuple):
@@ -84,7 +100,8 @@ class Batches(IterableDataset[Batch]):
     """
 
     def __init__(self, source: Source, settings: Settings, seed: int) -> None:
-        self.lengths = [(lengths - source.val_size).cpu() for lengths in source.part_lengths]
+        self.source = source
+        self.withhold(source.withheld)
         self.usable = [(lengths > 1).nonzero().squeeze(-1) for lengths in self.lengths]
         self.size = settings.batch_size
         self.stride = settings.window_stride
@@ -93,6 +110,12 @@ class Batches(IterableDataset[Batch]):
         self.longest = MAX_WINDOWS * self.stride
         # Not seeded in `__iter__`: every epoch creates a new iterator, which must not repeat the same batches.
         self.generator = torch.Generator().manual_seed(seed)
+
+    def withhold(self, withheld: int) -> None:
+        """Keep this many rows of long series out of the batches to come."""
+        self.lengths = [
+            trained_lengths(lengths, self.source.val_size, withheld).cpu() for lengths in self.source.part_lengths
+        ]
 
     @property
     def epoch(self) -> int:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,17 +20,18 @@ import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
-from aru.data.columns import Categories, Column, Floats, as_frame, read_static, require_columns
+from aru.data.columns import Bools, Categories, Column, Floats, as_frame, read_static, require_columns
 from aru.data.frequency import Frequency, Times
 from aru.data.guess import usual_frequency
 from aru.data.learning import Learner
 from aru.data.panel import Panel
-from aru.data.rows import Ragged, Static
+from aru.data.rows import Ragged, Whole
 from aru.data.schema import Schema
-from aru.errors import ColumnError, InputError, TooLittleDataError, name_series, quoted, verbatim
+from aru.errors import AruWarning, ColumnError, InputError, TooLittleDataError, name_series, quoted, verbatim
 from aru.settings import Settings
-from aru.training.batches import TrainingData
+from aru.training.batches import TrainingData, is_long, trained_lengths
 
+SPARSE = 0.1  # if fewer of the steps have a row, the frequency is probably wrong
 PART_ROWS = 2**21  # of a part, if its smallest pieces allow
 
 
@@ -122,47 +124,50 @@ def _cast(file: Path, table: pa.Table, column: str, kind: Any) -> pa.Table:
         ) from error
 
 
-class Whole(NamedTuple):
-    """All rows of the series of a part, and their static covariates."""
-
-    rows: Ragged
-    static: Static
-
-
 class History:
     """Reads the parts, learns the schema from them, and loads them again for training and for the states."""
 
     def __init__(
-        self, frames: Sequence[Any], read: Callable[[Any], Panel], static_df: Any, settings: Settings, val_size: int
+        self,
+        frames: Sequence[Any],
+        read: Callable[[Any], Panel],
+        static_df: Any,
+        settings: Settings,
+        val_size: int,
+        withheld: int = 0,
     ) -> None:
         self._frames, self._read, self._static_df, self._settings = frames, read, static_df, settings
-        self.val_size = val_size
+        self.val_size, self.withheld = val_size, withheld
         self._panel: _Last[Panel] = _Last(lambda part: self._read(self._frames[part]))
         self._encoded: _Last[TrainingData] = _Last(self._encode)
 
     def learn(self, freq: Frequency, identify: bool = False) -> Schema:
         """Learn the schema in one pass over all parts; with `identify` also compute `fingerprint` of their rows."""
         learner = Learner(self._settings, freq)
-        digest = _Digest(self.val_size)
-        ids, until, presence = [], [], []
+        digest = _Digest(self.val_size, self.withheld)
+        ids, presence = [], []
+        until: list[list[Times]] = []
         self.part_lengths: list[Tensor] = []
         for part in range(len(self._frames)):
             panel = self._panel(part)
-            end = panel.starts + panel.lengths
-            train = np.arange(len(panel.ds)) < np.repeat(end - self.val_size, panel.lengths)
+            lengths = torch.from_numpy(panel.lengths)
+            # The rows that are trained on: all of them in the end, and those before the withheld ones.
+            ends = [panel.starts + trained_lengths(lengths, self.val_size, n).numpy() for n in (0, self.withheld)]
+            train, early = (np.arange(len(panel.ds)) < np.repeat(end, panel.lengths) for end in ends)
             static = read_static(self._static_df, panel.ids, self._settings.stat_exog_list)
-            learner.add(panel, static, train)
+            learner.add(panel, static, train, early)
             if identify:
                 digest.add(panel, static)
             if part == 0:
                 self.likely = usual_frequency(panel.longest(), panel.datetime)
             presence.append(panel.presence)
             ids.append(panel.ids)
-            until.append(panel.ds[(end - 1 - self.val_size).clip(min=panel.starts)])
-            self.part_lengths.append(torch.from_numpy(panel.lengths))
+            until.append([panel.ds[(end - 1).clip(min=panel.starts)] for end in ends])
+            self.part_lengths.append(lengths)
             del panel  # before the next one is read
         self.ids: pd.Index[Any] = ids[0].append(ids[1:]) if len(ids) > 1 else ids[0]
-        self.until: Times = np.concatenate(until)  # the latest time of each series that was trained on
+        # The latest time of each series that was trained on: in the end, and before the withheld rows.
+        self.until, self.until_early = (np.concatenate(times) for times in zip(*until, strict=True))
         self.presence: Floats = np.concatenate(presence)
         twice = self.ids[self.ids.duplicated()]
         if len(twice):
@@ -186,16 +191,37 @@ class History:
                 "Use a shorter horizon" + (", a smaller `val_size`" if self.val_size else "") + " or more history.",
             )
 
+    def warn_sparse(self, freq: Frequency) -> None:
+        """Warn if nearly all steps of the frequency are missing values: it is probably too fine."""
+        share = float(np.median(self.presence)) if len(self.presence) else 1.0
+        if share < SPARSE:
+            doubtful = self.likely in (None, freq.freq)
+            advice = "Choose a coarser freq" if doubtful else f"Series look like `freq={quoted(self.likely)}`"
+            warnings.warn(
+                f"Only {100 * share:.2g} % of the steps of `freq={quoted(freq.freq)}` have a row in the typical "
+                f"series; the rest are missing values. {advice}; or use `freq=None` if rows are consecutive.",
+                AruWarning,
+                stacklevel=3,
+            )
+
+    @property
+    def kept_apart(self) -> int:
+        """Rows at the end of series that are for validation, or withheld until the last steps."""
+        return self.val_size or self.withheld
+
+    def spared(self) -> list[Bools]:
+        """By part: the series that have such rows."""
+        return [is_long(lengths, self.withheld).numpy() for lengths in self.part_lengths]
+
     def part(self, index: int) -> TrainingData:
         """The rows of a part, for training."""
         return self._encoded(index)
 
-    def parts(self) -> Iterator[Whole]:
-        """All rows of one part after the other."""
-        for index in range(len(self._frames)):
-            data = self._encoded(index)
-            skipped = torch.from_numpy(self._panel(index).skipped)
-            yield Whole(Ragged(data.rows, data.starts, data.lengths, skipped), data.static)
+    def whole(self, index: int) -> Whole:
+        """All rows of a part. Let go of it before the next one, so that no two are in memory."""
+        data, panel = self._encoded(index), self._panel(index)
+        rows = Ragged(data.rows, data.starts, data.lengths, torch.from_numpy(panel.skipped))
+        return Whole(panel, rows, data.static)
 
     def _encode(self, index: int) -> TrainingData:
         panel, schema = self._panel(index), self.schema
@@ -207,14 +233,15 @@ class History:
             starts=torch.from_numpy(panel.starts),
             lengths=torch.from_numpy(panel.lengths),
             val_size=self.val_size,
+            withheld=self.withheld,
         )
 
 
 class _Digest:
     """A hash of all rows in their parts: the same for the same data, whatever the order of a frame's rows."""
 
-    def __init__(self, val_size: int) -> None:
-        self._hash = hashlib.sha256(str(val_size).encode())
+    def __init__(self, val_size: int, withheld: int) -> None:
+        self._hash = hashlib.sha256(f"{val_size} {withheld}".encode())
 
     def add(self, panel: Panel, static: Mapping[str, Column]) -> None:
         """Take in a part."""

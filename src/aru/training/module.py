@@ -26,7 +26,7 @@ from aru.errors import NumericalError
 from aru.models.interface import Losses, Model
 from aru.nn.windows import Block, Grid, Sums, gather_block, running_sums
 from aru.settings import Settings
-from aru.training.batches import MAX_WINDOWS, Batch, SeriesOfPart, Source
+from aru.training.batches import MAX_WINDOWS, Batch, SeriesOfPart, Source, trained_lengths
 from aru.training.cuda_graphs import Recorder
 from aru.training.faults import Faults
 
@@ -66,6 +66,7 @@ class Training(pl.LightningModule):
         self.settings = settings
         self.schema = schema
         self.source = source
+        self.withheld = source.withheld
         self._turn_to(0)
         self.careful = False  # whether to check every step before the next one
         self.failed: set[str] = set()
@@ -89,9 +90,17 @@ class Training(pl.LightningModule):
             self.__dict__.pop(held, None)
         self.data = self.source.part(part).to(self.device)
         self.sums = Sums._make(v.to(self.device) for v in running_sums(self.data.rows, self.data.starts))
+        self.lengths = trained_lengths(self.data.lengths, self.data.val_size, self.withheld)
         self.weights = self._weights()
         longest = int(self.data.lengths.max()) - self.data.val_size
         self.most_windows = min(MAX_WINDOWS, self._grid(0, longest).count)
+
+    def train_on_all(self) -> None:
+        """Train on withheld rows, too, from now on."""
+        self.withheld = 0
+        # In place, since recorded steps read this memory.
+        self.lengths.copy_(trained_lengths(self.data.lengths, self.data.val_size, 0))
+        self.weights = self._weights()
 
     def training_step(self, batch: Batch, _: int) -> Tensor:
         """Mean loss over the values of all windows. A series whose loss is not finite is left out and reported.
@@ -135,7 +144,7 @@ class Training(pl.LightningModule):
         """Losses of the windows of a plan: for each series its number, cold-start row, and where its windows begin."""
         series, cold_start_row, begin = plan
         stride = self.settings.window_stride
-        lengths = self.data.lengths[series] - self.data.val_size - cold_start_row
+        lengths = self.lengths[series] - cold_start_row
         block = self._block(series, cold_start_row, begin, lengths, windows * stride)
         return self.model.losses(block, Grid(0, stride, windows, skipped))
 
@@ -175,8 +184,7 @@ class Training(pl.LightningModule):
 
     def _weights(self) -> Tensor:
         """Weight of each series of the part in the loss: its mean |y| to the power `size_weight`, 1 on average."""
-        data = self.data
-        n = data.lengths - data.val_size
+        data, n = self.data, self.lengths
         last = (data.starts + n - 1).clamp(min=0)
         total, count = torch.where((n > 0).unsqueeze(-1), self.sums.through[last], 0.0).unbind(-1)
         weight = (total / count.clamp(min=1)) ** self.settings.training.size_weight

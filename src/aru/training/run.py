@@ -8,7 +8,7 @@ import itertools
 import logging
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -59,12 +59,49 @@ class Snapshots(Callback):
         self.best = state_dict["best"]
 
 
+class LastRows(Callback):
+    """Keeps the weights before the last steps, which train on withheld rows, too."""
+
+    def __init__(self, withhold: Callable[[int], None], step: int) -> None:
+        self.withhold, self.step = withhold, step
+        self.weights: dict[str, Tensor] | None = None
+
+    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """Go on where a checkpoint was."""
+        if self.weights is not None:
+            self._train_on_all(module)
+
+    def on_train_batch_start(self, trainer: pl.Trainer, module: pl.LightningModule, *_: Any) -> None:
+        """Called before every step."""
+        if self.weights is None and trainer.global_step >= self.step:
+            assert isinstance(module, Training)
+            self.weights = {k: v.detach().cpu().clone() for k, v in module.final_model().state_dict().items()}
+            self._train_on_all(module)
+
+    def _train_on_all(self, module: pl.LightningModule) -> None:
+        assert isinstance(module, Training)
+        self.withhold(0)
+        module.train_on_all()
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint keeps."""
+        return {"weights": self.weights}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Resume from a checkpoint."""
+        self.weights = state_dict["weights"]
+
+
 class Run(NamedTuple):
-    """A finished training: its settings, the models to average, and the validation loss (NaN without validation)."""
+    """A finished training: its settings, the models to average, and the validation loss (NaN without validation).
+
+    `before` are the same models before they trained on withheld rows; none if they never did.
+    """
 
     settings: Settings
     models: list[Model]
     val_loss: float
+    before: list[Model]
 
 
 class Checkpoints(NamedTuple):
@@ -92,8 +129,12 @@ def train(source: Source, settings: Settings, schema: Schema, checkpoints: Check
     members = [best] if best is not None else []
     for member in range(len(members), settings.ensemble):
         members.append(_train_one(source, chosen, schema, member, _below(checkpoints, f"member-{member}")))
-    models = [model for run in members for model in run.models]
-    return Run(chosen, models, sum(run.val_loss for run in members) / len(members))
+    return Run(
+        chosen,
+        [model for run in members for model in run.models],
+        sum(run.val_loss for run in members) / len(members),
+        [model for run in members for model in run.before],
+    )
 
 
 def _train_one(source: Source, settings: Settings, schema: Schema, member: int, checkpoints: Checkpoints | None) -> Run:
@@ -108,7 +149,10 @@ def _train_one(source: Source, settings: Settings, schema: Schema, member: int, 
         if not settings.training.snapshots:
             epoch = max(epoch, min(MIN_EPOCH, settings.max_steps))
         snapshots = Snapshots(settings.training.snapshots)
+        last_rows = LastRows(batches.withhold, settings.max_steps - last_steps(settings))
         callbacks: list[Callback] = [snapshots] if settings.training.snapshots else []
+        if source.withheld:
+            callbacks.append(last_rows)
         if checkpoints is not None:
             callbacks.append(
                 ModelCheckpoint(
@@ -138,11 +182,21 @@ def _train_one(source: Source, settings: Settings, schema: Schema, member: int, 
     _report(module)
     val_loss = float(trainer.callback_metrics.get("val_loss", math.nan))
     if snapshots.best:
-        models = [copy.deepcopy(model) for _ in snapshots.best]
-        for copied, (_, weights) in zip(models, snapshots.best, strict=True):
-            copied.load_state_dict(weights)
-        return Run(settings, [m.cpu().eval() for m in models], snapshots.best[0][0])
-    return Run(settings, [module.final_model().cpu().eval()], val_loss)
+        models = [_copied(model, weights) for _, weights in snapshots.best]
+        return Run(settings, models, snapshots.best[0][0], [])
+    before = [] if last_rows.weights is None else [_copied(model, last_rows.weights)]
+    return Run(settings, [module.final_model().cpu().eval()], val_loss, before)
+
+
+def last_steps(settings: Settings) -> int:
+    """How many steps, at the end, also train on withheld rows: a tenth. By then the learning rate is a twentieth."""
+    return max(1, settings.max_steps // 10)
+
+
+def _copied(model: Model, weights: dict[str, Tensor]) -> Model:
+    copied = copy.deepcopy(model)
+    copied.load_state_dict(weights)
+    return copied.cpu().eval()
 
 
 def _trainer(settings: Settings, epoch: int, callbacks: list[Callback], member: int) -> pl.Trainer:
