@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from aru.pretrained.patches import CONTEXT, LEVELS, MEDIAN, PatchNetwork, PatchShape
+from aru.pretrained.robust import credible, robust_scale
+from aru.pretrained.seasons import found
 from pretraining.clocks import HORIZON
-from pretraining.network import CONTEXT, LEVELS, MEDIAN, Network, Size
-from pretraining.periods import found
-from pretraining.scaling import credible, robust_scale
 
 Forecast = Callable[[list[np.ndarray], int, tuple[int, int] | None], np.ndarray]
 """From contexts, h and periods to the quantiles, of shape (series, h, levels)."""
@@ -20,7 +20,7 @@ FED = (0.1, 0.3, 0.5, 0.7, 0.9)
 """Levels of the quantiles that are fed forward."""
 
 
-def rows_of(contexts: list[np.ndarray], size: Size) -> tuple[Tensor, Tensor]:
+def rows_of(contexts: list[np.ndarray], size: PatchShape) -> tuple[Tensor, Tensor]:
     """Values and mask of contexts, cut to the longest that the network reads, padded on the left to whole patches."""
     rows = size.rows(max(map(len, contexts)))
     values = np.full((len(contexts), rows), np.nan)
@@ -31,7 +31,9 @@ def rows_of(contexts: list[np.ndarray], size: Size) -> tuple[Tensor, Tensor]:
 
 
 @torch.no_grad()
-def quantiles_of(network: Network, contexts: list[np.ndarray], h: int, periods: tuple[int, int] | None) -> np.ndarray:
+def quantiles_of(
+    network: PatchNetwork, contexts: list[np.ndarray], h: int, periods: tuple[int, int] | None
+) -> np.ndarray:
     """Quantiles of the next h <= 64 values of each series in the user's units, (series, h, 15).
 
     Periods are those of the frequency, (0, 0) if there are none to tell, or None to find them in each series.
@@ -72,7 +74,7 @@ def never_narrower(quantiles: np.ndarray, period: int) -> np.ndarray:
 
 
 def far_quantiles_of(
-    network: Network, contexts: list[np.ndarray], h: int, periods: tuple[int, int] | None
+    network: PatchNetwork, contexts: list[np.ndarray], h: int, periods: tuple[int, int] | None
 ) -> np.ndarray:
     """Quantiles of the next h values for any h: beyond 64 steps, five quantiles are fed forward, each as a past.
 
@@ -89,7 +91,7 @@ def far_quantiles_of(
     return never_narrower(np.concatenate(blocks, 1)[:, :h], periods[0] if periods else 0)
 
 
-def forecaster(network: Network, batch: int = 1024) -> Forecast:
+def forecaster(network: PatchNetwork, batch: int = 1024) -> Forecast:
     """A network as `evaluate` wants it; series of similar length share a batch."""
 
     def forecast(contexts: list[np.ndarray], h: int, periods: tuple[int, int] | None) -> np.ndarray:

@@ -233,7 +233,10 @@ def test_unreadable_files_are_refused(
         (["--search", '{"ridge":["a"]}', "--val-size", "3"], "--ridge must be a finite number, got 'a'"),
         (["--trainer", '{"wings":2}'], "Lightning's Trainer refuses these options of --trainer"),
         (["--stride", "9"], "--stride 9 is longer than --h 3"),
-        (["--snapshots", "2", "--val-size", "0"], "--search and --snapshots choose by validation loss. Give fit a --val-size"),
+        (
+            ["--snapshots", "2", "--val-size", "0"],
+            "--search and --snapshots choose by validation loss. Give fit a --val-size",
+        ),
         (["--model", "deepar", "--encoder", "sru"], "--model deepar does not work with --encoder sru"),
         (["--model", "baseline", "--gate"], "--model baseline does not adapt: --gate has nothing to mix"),
         (["--id-col", "ds"], "three different columns"),

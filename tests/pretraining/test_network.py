@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 import torch
 
+from aru.pretrained.patches import CONTEXT, LEVELS, SHAPES, PatchNetwork, PatchShape
+from aru.pretrained.robust import credible, robust_scale
 from pretraining.forecast import far_quantiles_of, pooled, quantiles_of, rows_of
-from pretraining.network import CONTEXT, LEVELS, SIZES, Network, Size
-from pretraining.scaling import credible, robust_scale
 
 LIMITS = {"nano": 0.5e6, "mini": 2.5e6, "base": 12e6}
 
 
 @pytest.fixture
-def network() -> Network:
+def network() -> PatchNetwork:
     """A tiny network whose layers all do something."""
-    network = Network(Size(32, 2, 1, 2, 8))
+    network = PatchNetwork(PatchShape(32, 2, 1, 2, 8))
     for parameter in network.parameters():
         torch.nn.init.normal_(parameter, std=0.1)
     return network.eval()
@@ -32,21 +32,21 @@ def history(n: int, seed: int = 0) -> np.ndarray:
     return 50 + 0.1 * t + 10 * np.sin(t * np.pi / 6) + rng.normal(size=n)
 
 
-@pytest.mark.parametrize("name", list(SIZES))
+@pytest.mark.parametrize("name", list(SHAPES))
 def test_weights_fit_into_the_wheel(name: str, tmp_path: Path) -> None:
-    Network(SIZES[name]).save(tmp_path / "weights.safetensors")
+    PatchNetwork(SHAPES[name]).save(tmp_path / "weights.safetensors")
     assert (tmp_path / "weights.safetensors").stat().st_size <= LIMITS[name]
 
 
 @pytest.mark.parametrize("length", [1, 5, 32, 33, 250, 300, 700, 1024, 3000])
-def test_forecasts_are_finite_and_never_cross(network: Network, length: int) -> None:
+def test_forecasts_are_finite_and_never_cross(network: PatchNetwork, length: int) -> None:
     quantiles = quantiles_of(network, [history(length)], 64, (12, 0))
     assert quantiles.shape == (1, 64, len(LEVELS))
     assert np.isfinite(quantiles).all()
     assert (np.diff(quantiles, axis=-1) >= 0).all()
 
 
-def test_beyond_the_horizon_quantiles_stay_in_order_and_go_on_from_the_same(network: Network) -> None:
+def test_beyond_the_horizon_quantiles_stay_in_order_and_go_on_from_the_same(network: PatchNetwork) -> None:
     contexts = [history(100), history(1000, 1)]
     far = far_quantiles_of(network, contexts, 150, (12, 0))
     assert far.shape == (2, 150, len(LEVELS))
@@ -65,7 +65,7 @@ def test_pooling_equal_forecasts_changes_little_and_different_ones_widens() -> N
     assert abs(apart[LEVELS.index(0.5)]) < 0.5
 
 
-def test_tokens_of_padding_may_be_dropped(network: Network) -> None:
+def test_tokens_of_padding_may_be_dropped(network: PatchNetwork) -> None:
     """A series gives the same alone as beside longer ones, with which it is padded."""
     lengths = [3, 40, 256, 257, 600, 1024]
     contexts = [history(n, n) for n in lengths]
@@ -76,13 +76,13 @@ def test_tokens_of_padding_may_be_dropped(network: Network) -> None:
 
 
 def test_the_length_of_a_series_alone_decides_its_rows() -> None:
-    size = SIZES["mini"]
+    size = SHAPES["mini"]
     assert [size.rows(n) for n in (1, 32, 33, 256, 257, 384, 385, 1024, 5000)] == [
         32, 32, 64, 256, 384, 384, 512, CONTEXT, CONTEXT,
     ]  # fmt: skip
 
 
-def test_values_before_the_longest_context_change_nothing(network: Network) -> None:
+def test_values_before_the_longest_context_change_nothing(network: PatchNetwork) -> None:
     values = history(CONTEXT + 100)
     changed = values.copy()
     changed[:100] = 1e6
@@ -90,7 +90,7 @@ def test_values_before_the_longest_context_change_nothing(network: Network) -> N
     assert (one == two).all()
 
 
-def test_missing_values_count_as_missing(network: Network) -> None:
+def test_missing_values_count_as_missing(network: PatchNetwork) -> None:
     """What lies under the mask has no effect."""
     values, mask = rows_of([np.where(np.arange(100) % 7 == 3, np.nan, history(100))], network.size)
     scale = robust_scale(values, mask)
@@ -140,7 +140,7 @@ def test_what_may_be_news_or_recurs_is_read() -> None:
     assert masked_rows(np.full(10, 7.0)) == []
 
 
-def test_a_wild_value_changes_the_forecast_as_little_as_a_missing_one(network: Network) -> None:
+def test_a_wild_value_changes_the_forecast_as_little_as_a_missing_one(network: PatchNetwork) -> None:
     wild, missing = history(200), history(200)
     wild[50], missing[50] = 1e6, np.nan
     one, two = (quantiles_of(network, [values], 24, (12, 0)) for values in (wild, missing))
@@ -157,14 +157,14 @@ def test_series_of_zeros_and_constants_have_a_scale() -> None:
 
 
 @pytest.mark.parametrize("factor", [1e-3, 7.0, 1e5])
-def test_forecasts_follow_shift_and_scale(network: Network, factor: float) -> None:
+def test_forecasts_follow_shift_and_scale(network: PatchNetwork, factor: float) -> None:
     values = history(200)
     one = quantiles_of(network, [values], 64, (12, 0))
     two = quantiles_of(network, [factor * values + 3 * factor], 64, (12, 0))
     np.testing.assert_allclose(two, factor * one + 3 * factor, rtol=1e-3, atol=1e-3 * factor)
 
 
-def test_periods_for_all_series_equal_periods_of_each(network: Network) -> None:
+def test_periods_for_all_series_equal_periods_of_each(network: PatchNetwork) -> None:
     z, mask = torch.randn(3, 384), (torch.rand(3, 384) > 0.1).float()
     z = z * mask
     shared = torch.tensor([[24, 168]])
@@ -172,9 +172,9 @@ def test_periods_for_all_series_equal_periods_of_each(network: Network) -> None:
         torch.testing.assert_close(network(z, mask, shared), network(z, mask, shared.expand(3, 2)))
 
 
-def test_weights_survive_half_precision(network: Network, tmp_path: Path) -> None:
+def test_weights_survive_half_precision(network: PatchNetwork, tmp_path: Path) -> None:
     network.save(tmp_path / "weights.safetensors")
-    again = Network.load(tmp_path / "weights.safetensors").eval()
+    again = PatchNetwork.load(tmp_path / "weights.safetensors").eval()
     again.save(tmp_path / "again.safetensors")
     assert again.size == network.size
     assert (tmp_path / "weights.safetensors").read_bytes() == (tmp_path / "again.safetensors").read_bytes()
@@ -182,7 +182,7 @@ def test_weights_survive_half_precision(network: Network, tmp_path: Path) -> Non
     np.testing.assert_allclose(before, after, rtol=0.05, atol=0.5)
 
 
-def test_the_export_gives_the_same(network: Network, tmp_path: Path) -> None:
+def test_the_export_gives_the_same(network: PatchNetwork, tmp_path: Path) -> None:
     """One export serves all lengths and batches."""
     runtime = pytest.importorskip("onnxruntime")
     path = str(tmp_path / "network.onnx")
