@@ -20,9 +20,9 @@ from pathlib import Path
 
 import torch
 
+from aru.pretrained.patches import SHAPES, PatchNetwork
 from pretraining.evaluate import KINDS, data_folder, evaluate, say, short
 from pretraining.forecast import forecaster
-from pretraining.network import SIZES, Network
 from pretraining.train import Plan, read_plan, train, write
 
 PLAN = Plan(sizes=("base", "mini", "nano"), chunk=256, teach=0.5)
@@ -52,7 +52,7 @@ def write_card(path: Path) -> None:
     """Judge a weight file and write its card beside it; what its training left there stays in it."""
     card_path = path.with_suffix(".json")
     facts = json.loads(card_path.read_text()) if card_path.exists() else {}
-    network = Network.load(path)
+    network = PatchNetwork.load(path)
     tables = {kind: evaluate(forecaster(network), kind) for kind in KINDS}
     for kind, table in tables.items():
         say(path.stem, kind, short(table))
@@ -86,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         learners = train(plan, options.device, options.out, before)
         write(learners, plan, options.out, {"commit": commit()})
     if not options.only and data_folder().exists():
-        for name in SIZES:
+        for name in SHAPES:
             write_card(options.out / f"{name}.safetensors")
 
 

@@ -8,10 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from aru.pretrained.patches import HORIZON as HORIZON
 from pretraining.dice import Dice, constant
-
-HORIZON = 64
-"""Steps ahead that the networks forecast at once."""
 
 
 class Kind(NamedTuple):

@@ -25,8 +25,8 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from aru.pretrained.patches import LEVELS, MEDIAN, PatchNetwork
 from pretraining.forecast import Forecast, forecaster
-from pretraining.network import LEVELS, MEDIAN, Network
 
 DECILES = [LEVELS.index(k / 10) for k in range(1, 10)]
 COVERS = {"cover80": 0.1, "cover95": 0.025, "cover98": 0.01}
@@ -255,7 +255,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     figures = {}
     for path in options.weights:
-        forecast = forecaster(Network.load(path))
+        forecast = forecaster(PatchNetwork.load(path))
         figures[path.stem] = {kind: evaluate(forecast, kind, periods=options.periods) for kind in KINDS}
         for kind, table in figures[path.stem].items():
             say(path.stem, kind, short(table))

@@ -29,7 +29,7 @@ REGIMES = 64
 
 
 def amount(dice: Dice, n: int, low: float, high: float, often: float | Tensor) -> Tensor:
-    """Size of a part: log-uniform where it is present, 0 elsewhere."""
+    """PatchShape of a part: log-uniform where it is present, 0 elsewhere."""
     return dice.log_uniform(low, high, n, 1) * dice.chance(often, n, 1)
 
 

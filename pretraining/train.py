@@ -22,13 +22,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from aru.pretrained.patches import LEVELS, SHAPES, PatchNetwork, seasonal_difference
+from aru.pretrained.robust import credible, robust_scale
 from pretraining.dice import Dice, constant
 from pretraining.evaluate import KINDS, PANELS, evaluate, say, short
 from pretraining.forecast import forecaster
 from pretraining.generator import Batch, generate
-from pretraining.network import LEVELS, SIZES, Network, seasonal_difference
 from pretraining.optimizer import Both
-from pretraining.scaling import credible, robust_scale
 
 QUIET = 0.03
 """Change from season to season below which a series gains no more weight."""
@@ -40,7 +40,7 @@ class Plan:
 
     Attributes:
         sizes: Networks that learn side by side, by name of their size.
-        changes: Other settings of a network: name -> field of `Size` -> value; a new name copies "mini".
+        changes: Other settings of a network: name -> field of `PatchShape` -> value; a new name copies "mini".
         seconds: Of training, at most.
         steps: Of training; 0 stands for as many as the seconds allow.
         begin: Where on the schedule the piece begins, between 0 and 1.
@@ -110,7 +110,7 @@ def pinball(quantiles: Tensor, future: Tensor) -> Tensor:
     return torch.maximum(levels * gap, (levels - 1) * gap).mean(-1)
 
 
-def forward(network: Network, z: Tensor, mask: Tensor, periods: Tensor) -> Tensor:
+def forward(network: PatchNetwork, z: Tensor, mask: Tensor, periods: Tensor) -> Tensor:
     """The network, with its blocks in half precision on a GPU."""
     tokens, future, steps, known = network.inputs(z, mask, periods)
     with torch.autocast(z.device.type, torch.bfloat16, enabled=z.is_cuda, cache_enabled=False):
@@ -126,7 +126,7 @@ class Learner:
         steps: How many were made.
     """
 
-    def __init__(self, name: str, network: Network, plan: Plan, device: str):
+    def __init__(self, name: str, network: PatchNetwork, plan: Plan, device: str):
         self.name, self.network = name, network.to(device)
         self.optimizer = Both(self.network, muon=plan.muon)
         self.steps, self.teach = 0, torch.zeros((), device=device)
@@ -195,8 +195,8 @@ def learners_of(plan: Plan, device: str, resume: Path | None) -> list[Learner]:
     """Fresh networks, or those of a folder with the pieces that they have behind them."""
     learners = []
     for name in plan.sizes:
-        size = replace(SIZES.get(name, SIZES["mini"]), **plan.changes.get(name, {}))
-        network = Network.load(resume / f"{name}.safetensors") if resume else Network(size)
+        size = replace(SHAPES.get(name, SHAPES["mini"]), **plan.changes.get(name, {}))
+        network = PatchNetwork.load(resume / f"{name}.safetensors") if resume else PatchNetwork(size)
         learners.append(Learner(name, network, plan, device))
         if resume and (card := resume / f"{name}.json").exists():
             learners[-1].before = json.loads(card.read_text()).get("pieces", [])

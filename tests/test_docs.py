@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -25,6 +26,8 @@ def blocks(page: str) -> str:
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)])
 def test_examples_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    sales = [f"shop,{day:%Y-%m-%d},{20 + 8 * (day.weekday() > 4)}" for day in pd.date_range("2024", periods=90)]
+    Path("sales.csv").write_text("\n".join(["unique_id,ds,y", *sales]))
     names: dict[str, object] = {}
     exec(compile(blocks(page), page, "exec"), names)
     if page == "README.md":

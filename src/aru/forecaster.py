@@ -2,37 +2,38 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
 import sys
-import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
-import pandas as pd
 
 from aru.checked import check_whole
-from aru.data.columns import Ints, name_rows, show_times
+from aru.data.columns import show_times
 from aru.data.frames import FrameStyle
-from aru.data.frequency import Frequency, Times
+from aru.data.frequency import Frequency
 from aru.data.panel import Panel, read_panel
-from aru.data.schema import Schema, choose_lags, context_length
+from aru.data.schema import choose_lags, context_length
 from aru.data.scores import Scorecard
-from aru.errors import AruError, AruWarning, NotFittedError, StorageError, verbatim
-from aru.models import build, resolve
+from aru.errors import AruError, NotFittedError, StorageError, verbatim
+from aru.models import resolve
 from aru.nn.device import choose_device
-from aru.nn.tree import concat, leaves, rebuild
+from aru.nn.tree import concat
+from aru.pretrained.weights import full_name
 from aru.runtime import ForecastRuntime
 from aru.runtime.backtest import cutoff_rows
 from aru.runtime.engine import NetworkEngine
-from aru.runtime.marks import Backtest, judge_ends, score_folds, warn_losing, warn_short
+from aru.runtime.marks import Backtest, judge_ends, score_folds, warn_cutoffs, warn_losing, warn_short
+from aru.runtime.opening import open_pretrained, suit, with_types
 from aru.runtime.records import Record
 from aru.runtime.table import StateTable
+from aru.runtime.trained import Trained, begin_trained, from_saved
 from aru.runtime.update import UpdateResult, begin_with_values
 from aru.settings import (
+    PRETRAINED,
     AcceleratorName,
     CalibrationName,
     DistributionName,
@@ -42,17 +43,7 @@ from aru.settings import (
     TrainingOptions,
     TransformName,
 )
-from aru.store.exchange import index_of
-from aru.store.folder import Saved, read_folder, write_folder
-
-
-class Trained(NamedTuple):
-    """The result of training: model and states."""
-
-    runtime: ForecastRuntime
-    table: StateTable  # the states of all series
-    ids: pd.Index[Any]  # the series that were trained on
-    until: Times  # the latest training time of each of them
+from aru.store.folder import read_folder, write_folder
 
 
 class Forecaster:
@@ -98,12 +89,65 @@ class Forecaster:
         self.rows_since_fit = 0  # that updates have taken in
         self.trained: Trained | None = None
 
+    @classmethod
+    def from_pretrained(
+        cls,
+        name: str = "mini",
+        *,
+        h: int,
+        freq: str | int | None,
+        season_length: int | None = None,
+        support: SupportName = "auto",
+        calibration: CalibrationName | None = None,
+        accelerator: AcceleratorName = "auto",
+        alias: str | None = "aru",
+    ) -> Forecaster:
+        """A forecaster that needs no training: `update` it with the history of its series, then `predict`.
+
+        Its network was trained on synthetic series alone. It forecasts each series from its latest 1,024 values.
+
+        Args:
+            name: "nano", "mini" or "base", the latest version of these weights; or a version such as "mini-1".
+            h: Forecast horizon in steps. Beyond 64 steps forecasts are fed forward.
+            freq: As of `Forecaster`.
+            season_length: Rows of a season. None: the natural seasons of the frequency, or those found in the values.
+            support: As of `Forecaster`; "auto" decides for each series by its own values.
+            calibration: As of `Forecaster`.
+            accelerator: As of `Forecaster`.
+            alias: Name of the forecast columns.
+        """
+        settings = Settings(
+            h=h,
+            freq=freq,
+            model=PRETRAINED,
+            size=full_name(name),
+            lags=None,
+            season_length=season_length,
+            support=support,
+            calibration=calibration,
+            accelerator=accelerator,
+            alias=alias,
+        )
+        return cls._of(begin_trained(open_pretrained(settings)))
+
+    @classmethod
+    def _of(cls, trained: Trained) -> Forecaster:
+        """A forecaster of this model and these series."""
+        forecaster = cls.__new__(cls)
+        forecaster.settings, forecaster.freq = trained.runtime.settings, trained.runtime.freq
+        forecaster.val_loss, forecaster.scorecard, forecaster.rows_since_fit = math.nan, None, 0
+        forecaster.trained = trained
+        return forecaster
+
     def __repr__(self) -> str:
         settings, told = self.settings, {"model": repr(self.settings.model), "h": self.settings.h}
         told["freq"] = repr(settings.freq)
         if self.trained is None:
             return f"Forecaster({', '.join(f'{k}={v}' for k, v in told.items())}, not trained)"
         schema = self.runtime.schema
+        if settings.model == PRETRAINED:
+            facts = f"h={settings.h}, freq={settings.freq!r}, {len(self.table):,} series"
+            return f"Forecaster.from_pretrained({settings.size!r}, {facts})"
         told |= {"input_size": schema.input_size, "lags": list(schema.lags), "distribution": repr(schema.distribution)}
         (until,) = show_times(self.trained.until.max(keepdims=True), schema.datetime)
         facts = f"{len(self.table):,} series, trained until {until}"
@@ -214,7 +258,8 @@ class Forecaster:
         Rows that a series has consumed before are counted as duplicates and ignored. Any other row at or before a
         series' latest time is late: `late="raise"` rejects the call, "skip" applies the other rows.
         """
-        runtime, table = self.runtime, self.table
+        trained = self._suited(df)
+        runtime, table = trained.runtime, trained.table
         new = runtime.read(df)
         places = table.places(new.ids)
         known = places >= 0
@@ -223,8 +268,25 @@ class Forecaster:
         update = runtime.update(new, new.ids[known], record, static_df, late, style=style)
         if update.record is not None:
             table.put(update.ids, update.record.now)
+            self.trained = trained
         self.rows_since_fit += update.result.applied
         return update.result
+
+    def _suited(self, df: Any) -> Trained:
+        """The model and states. A pretrained model without series takes the types of ids and times from `df`."""
+        trained = self._require_training()
+        if self.settings.model != PRETRAINED or len(trained.table):
+            return trained
+        return begin_trained(suit(trained.runtime, df))
+
+    def for_types(self, integer_ids: bool, datetime: bool) -> Forecaster:
+        """A pretrained model without series, for ids and times of these types. Any other model stays as it is."""
+        trained = self._require_training()
+        if self.settings.model != PRETRAINED or len(trained.table):
+            return self
+        twin = self.__copy__()
+        twin.trained = begin_trained(with_types(trained.runtime, integer_ids, datetime, trained.runtime.style))
+        return twin
 
     def without_series(self) -> Forecaster:
         """The same model without the state of any series."""
@@ -266,7 +328,7 @@ class Forecaster:
     def _backtest(
         self, df: Any, n_windows: int, step_size: int | None, level: Any, adapt: bool, static_df: Any
     ) -> Backtest:
-        runtime, h = self.runtime, self.settings.h
+        runtime, h = self._suited(df).runtime, self.settings.h
         n_windows = check_whole("n_windows", n_windows, 1)
         step_size = h if step_size is None else check_whole("step_size", step_size, 1)
         # Long gaps are shortened only before the first possible cutoff.
@@ -274,34 +336,16 @@ class Forecaster:
         cutoffs = cutoff_rows(panel, h, n_windows, step_size)
         folds = runtime.rolling(panel, cutoffs, level, adapt, static_df)
         warn_short(panel, cutoffs)
-        inside = self._warn_cutoffs(panel, cutoffs)
+        inside = warn_cutoffs(self._require_training(), panel, cutoffs)
         columns, card = score_folds(runtime, panel, folds, level, seen=inside)
         warn_losing(card, stacklevel=4)
         return Backtest(FrameStyle.of(df, runtime.style).build(columns), card)
 
     def save(self, path: str | Path) -> None:
         """Write model and states into a new or empty folder, or over an older save."""
-        trained, engine = self._require_training(), self.runtime.engine
-        parts = [(f"{i}.{k}", v) for i, m in enumerate(engine.models) for k, v in m.state_dict().items()]
-        model = {
-            "settings": self.settings.to_json(),
-            "schema": engine.schema.to_json(),
-            "frame": self.runtime.style.to_json(),
-            "members": len(engine.models),
-            "scorecard": None if self.scorecard is None else self.scorecard.to_json(),
-        }
-        series = {
-            "ids": self.table.ids,
-            "trained_ids": trained.ids.tolist(),
-            "trained_until": trained.until.tolist(),
-            "rows_since_fit": self.rows_since_fit,
-        }
-        networks = {f"{i}-{name}": g for i, graphs in enumerate(engine.networks) for name, g in graphs.items()}
-        weights, states = (  # copies: safetensors cannot write tensors that share memory
-            {k: v.detach().cpu().contiguous().clone() for k, v in tensors}
-            for tensors in (parts, leaves(self.table.states))
-        )
-        write_folder(path, Saved(model, weights, series, states, networks))
+        model = {"scorecard": None if self.scorecard is None else self.scorecard.to_json()}
+        series = {"rows_since_fit": self.rows_since_fit}
+        write_folder(path, self._require_training().to_saved(model, series))
 
     def export_onnx(self, folder: str | Path) -> list[Path]:
         """Write the networks of this model for ONNX Runtime, and their inputs for every known series; return the files.
@@ -317,7 +361,11 @@ class Forecaster:
         """Read what `save` wrote."""
         saved = read_folder(path)
         try:
-            return cls._restore(saved, accelerator)
+            trained, card = from_saved(saved, accelerator), saved.model["scorecard"]
+            forecaster = cls._of(trained)
+            forecaster.scorecard = None if card is None else Scorecard.from_json(card)
+            forecaster.rows_since_fit = int(saved.series["rows_since_fit"])
+            return forecaster
         except AruError:
             raise
         except (KeyError, TypeError, ValueError, IndexError, RuntimeError, AttributeError) as error:
@@ -327,35 +375,6 @@ class Forecaster:
                 "Read it with the version of aru that wrote it.",
             ) from error
 
-    @classmethod
-    def _restore(cls, saved: Saved, accelerator: AcceleratorName) -> Forecaster:
-        settings = dataclasses.replace(Settings.from_json(saved.model["settings"]), accelerator=accelerator)
-        schema = Schema.from_json(saved.model["schema"])
-        models, networks = [], []
-        for i in range(saved.model["members"]):
-            model = build(settings, schema)
-            model.load_state_dict(_below(saved.weights, f"{i}."))
-            models.append(model)
-            networks.append(_below(saved.networks, f"{i}-"))
-        engine = NetworkEngine(settings, schema, models, choose_device(accelerator), networks)
-        forecaster = cls.__new__(cls)
-        forecaster.settings, forecaster.val_loss, forecaster.freq = settings, math.nan, Frequency(settings.freq)
-        card = saved.model["scorecard"]
-        forecaster.scorecard = None if card is None else Scorecard.from_json(card)
-        forecaster.rows_since_fit = int(saved.series["rows_since_fit"])
-        # Copied into aligned memory: tensors of the file may be unaligned, which changes the last bits of results.
-        flat = {key: value.clone() for key, value in saved.states.items()}
-        states = rebuild(engine.empty(schema.no_static()), flat)
-        if len(saved.series["ids"]) != len(states.last):
-            raise ValueError(f"{len(saved.series['ids'])} series but {len(states.last)} states")
-        forecaster.trained = Trained(
-            runtime=ForecastRuntime(engine, forecaster.freq, FrameStyle(**saved.model["frame"])),
-            table=StateTable(saved.series["ids"], states),
-            ids=index_of(saved.series["trained_ids"], schema.integer_ids),
-            until=np.array(saved.series["trained_until"], dtype=np.int64),
-        )
-        return forecaster
-
     def _read(self, df: Any, seen: int) -> Panel:
         """Rows of a frame to train on. Gaps are filled only as far as forecasts can see."""
         settings = self.settings
@@ -363,27 +382,5 @@ class Forecaster:
         panel = read_panel(df, self.freq, columns, max_gap=seen + settings.longest_window)
         return begin_with_values(panel, np.ones(len(panel.ids), bool), "df")
 
-    def _warn_cutoffs(self, panel: Panel, cutoffs: Ints) -> bool:
-        """Warn about cutoffs inside the training data, where scores are too good. Return whether there are any."""
-        trained = self._require_training()
-        at = trained.ids.get_indexer(panel.ids)
-        until = np.where(at >= 0, trained.until[at], np.iinfo(np.int64).min)
-        first = np.where(cutoffs >= 0, panel.ds[cutoffs], np.iinfo(np.int64).max).min(0)
-        inside = np.flatnonzero(first < until)
-        if len(inside):
-            warnings.warn(
-                f"{len(inside)} series have cutoffs inside the training data: "
-                f"{name_rows(panel.ids[inside], first[inside], panel.datetime)}. These scores are too good; "
-                "evaluate on later rows.",
-                AruWarning,
-                stacklevel=4,
-            )
-        return len(inside) > 0
-
 
 Forecaster.__doc__ = Settings.__doc__  # written once
-
-
-def _below(values: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    """The items whose name begins with a prefix, named without it."""
-    return {name.removeprefix(prefix): value for name, value in values.items() if name.startswith(prefix)}

@@ -25,6 +25,7 @@ Schedule = Literal["one-cycle", "constant"]
 CalibrationName = Literal["online"]
 AcceleratorName = Literal["auto", "cpu", "gpu", "cuda"]
 
+PRETRAINED = "pretrained"  # the model whose `size` names shipped weights
 SEARCHED = ("alphas", "dropout", "integration", "learning_rate", "ridge", "size")  # what `search` can vary
 
 
@@ -228,6 +229,8 @@ class Settings(CheckedFields):
         self._check_columns()
 
     def _check_size(self) -> None:
+        if self.model == PRETRAINED:  # the name of its weights
+            return
         if isinstance(self.size, str) and self.size not in SIZES:
             raise ConfigError(
                 f"`size={quoted(self.size)}` is not known",
@@ -309,10 +312,7 @@ class Settings(CheckedFields):
 
     def to_json(self) -> dict[str, Any]:
         """A dictionary that JSON can hold, without `trainer`: its options belong to a machine, not to the model."""
-        values = dataclasses.asdict(
-            dataclasses.replace(self, training=dataclasses.replace(self.training, trainer=None))
-        )
-        return values
+        return dataclasses.asdict(dataclasses.replace(self, training=dataclasses.replace(self.training, trainer=None)))
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Settings:

@@ -16,10 +16,11 @@ from aru.data.frames import FrameStyle
 from aru.errors import StorageError, verbatim
 from aru.forecaster import Forecaster
 from aru.runtime import ForecastRuntime
+from aru.runtime.opening import suit
 from aru.runtime.records import Record, begin
 from aru.runtime.state import SeriesState
 from aru.runtime.update import Invalid, Late, Update, UpdateResult
-from aru.settings import AcceleratorName
+from aru.settings import PRETRAINED, AcceleratorName
 from aru.store import About, Key, Store, Transaction, exchange, open_store
 
 DECODED_AT_ONCE = 2**14  # series whose states are decoded at a time
@@ -60,6 +61,7 @@ class Stream:
         self._warm_up()
         self.store = open_store(store)
         self._latest: _Latest | None = None
+        self._begun = False  # whether the store is known to hold series
         try:
             self.about = self._prepare(forecaster, correctable_steps)
         except BaseException:
@@ -86,6 +88,7 @@ class Stream:
 
         With `invalid="skip"` rows that can neither continue nor begin a series are left out, too.
         """
+        self._suit(df)
         runtime = self.runtime
         new = runtime.read(df)
         style = FrameStyle.of(df, runtime.style)
@@ -171,6 +174,17 @@ class Stream:
     ) -> None:
         self.close()
 
+    def _suit(self, df: Any) -> None:
+        """A pretrained model without series takes the types of ids and times from the first frame."""
+        if self.runtime.settings.model != PRETRAINED or self._begun:
+            return
+        with self.store.writing() as change:
+            self._begun = bool(change.keys())
+            if not self._begun:
+                self.runtime = suit(self.runtime, df)
+                self.about = self.runtime.describe(self.about.correctable_steps)
+                change.describe(self.about)
+
     def _warm_up(self) -> None:
         """Compile and load now what would otherwise happen inside a transaction."""
         self.runtime.warm_up()
@@ -180,6 +194,8 @@ class Stream:
         """Fill a new store with the states of the model; refuse a store that another model wrote."""
         with self.store.reading() as view:
             present = view.about()
+        if present is not None:
+            self.runtime = forecaster.for_types(present.integer_ids, present.datetime).runtime
         steps = present.correctable_steps if present and correctable_steps is None else correctable_steps or 0
         about = self.runtime.describe(steps)
         if present is None:

@@ -14,7 +14,7 @@ from rich.console import Console
 from aru.datasets import nyc_flights
 from aru.demo import run
 from aru.demo.outcome import METHODS, score
-from aru.demo.replay import HORIZON, QUICK, build, day_by_day, seasonal_naive, split, stream
+from aru.demo.replay import DEMO_HORIZON, QUICK, build, day_by_day, seasonal_naive, split, stream
 from aru.errors import ConfigError
 
 
@@ -48,7 +48,7 @@ def test_every_method_is_scored_on_the_same_cells_and_sees_nothing_ahead(data: n
     assert cells["unseen"].any()
     assert (~cells["unseen"]).any()
     assert (cells["cutoff"] < cells["ds"]).all()
-    assert (cells["ds"] - cells["cutoff"]).max() == pd.Timedelta(days=HORIZON)
+    assert (cells["ds"] - cells["cutoff"]).max() == pd.Timedelta(days=DEMO_HORIZON)
     for method in METHODS:
         assert 0 < score(cells, method).nd < 2
 

@@ -16,7 +16,7 @@ from aru.data.rows import Rows, Static
 from aru.models.aru import ARU
 from aru.models.windowed import WindowedModel, window_contexts
 from aru.nn.tree import concat, put, take, tree_map
-from aru.nn.windows import NOW, Context, Grid, Values, gather_block, leads, running_sums
+from aru.nn.windows import NOW, Context, Grid, Older, Values, gather_block, leads, running_sums
 from aru.runtime.state import move_on
 from tests.making import flat, make
 from tests.models.test_contract import BASE, NUMBERS, STATIC, rows, values
@@ -79,7 +79,7 @@ def test_contexts_of_all_origins_are_those_of_moving_on_row_by_row(older: int, k
     before = draw_rows(n, older, generator)
     context = Context(
         rows=draw_rows(n, kept, generator),
-        older=Values(before.y, before.observed),
+        older=Older(before.y.new_zeros(n), before.y).replaced(Values(before.y, before.observed)),
         static=Static(torch.randn(n, 2, generator=generator), torch.arange(n, dtype=torch.int32).unsqueeze(1)),
         total=torch.rand(n, generator=generator, dtype=torch.float64) * 100,
         count=torch.arange(n, dtype=torch.float64) + 3,
@@ -106,7 +106,7 @@ def test_moving_on_by_many_rows_is_moving_on_row_by_row(older: int) -> None:
     before, n = draw_rows(5, older, generator), 5
     context = Context(
         rows=draw_rows(n, 3, generator),
-        older=Values(before.y, before.observed),
+        older=Older(before.y.new_zeros(n), before.y).replaced(Values(before.y, before.observed)),
         static=Static(torch.zeros(n, 0), torch.zeros(n, 0, dtype=torch.int32)),
         total=torch.rand(n, generator=generator, dtype=torch.float64) * 100,
         count=torch.arange(n, dtype=torch.float64),

@@ -9,17 +9,18 @@ import numpy as np
 import pytest
 import torch
 
-from pretraining.forecast import far_quantiles_of, never_narrower, pooled, quantiles_of, rows_of
-from pretraining.network import CONTEXT, LEVELS, SIZES, Network, Size
-from pretraining.scaling import credible, robust_scale
+from aru.pretrained.ahead import keep_width, pool
+from aru.pretrained.patches import CONTEXT, LEVELS, SHAPES, PatchNetwork, PatchShape
+from aru.pretrained.robust import credible, robust_scale
+from pretraining.forecast import quantiles_of
 
 LIMITS = {"nano": 0.5e6, "mini": 2.5e6, "base": 12e6}
 
 
 @pytest.fixture
-def network() -> Network:
+def network() -> PatchNetwork:
     """A tiny network whose layers all do something."""
-    network = Network(Size(32, 2, 1, 2, 8))
+    network = PatchNetwork(PatchShape(32, 2, 1, 2, 8))
     for parameter in network.parameters():
         torch.nn.init.normal_(parameter, std=0.1)
     return network.eval()
@@ -32,23 +33,23 @@ def history(n: int, seed: int = 0) -> np.ndarray:
     return 50 + 0.1 * t + 10 * np.sin(t * np.pi / 6) + rng.normal(size=n)
 
 
-@pytest.mark.parametrize("name", list(SIZES))
+@pytest.mark.parametrize("name", list(SHAPES))
 def test_weights_fit_into_the_wheel(name: str, tmp_path: Path) -> None:
-    Network(SIZES[name]).save(tmp_path / "weights.safetensors")
+    PatchNetwork(SHAPES[name]).save(tmp_path / "weights.safetensors")
     assert (tmp_path / "weights.safetensors").stat().st_size <= LIMITS[name]
 
 
 @pytest.mark.parametrize("length", [1, 5, 32, 33, 250, 300, 700, 1024, 3000])
-def test_forecasts_are_finite_and_never_cross(network: Network, length: int) -> None:
+def test_forecasts_are_finite_and_never_cross(network: PatchNetwork, length: int) -> None:
     quantiles = quantiles_of(network, [history(length)], 64, (12, 0))
     assert quantiles.shape == (1, 64, len(LEVELS))
     assert np.isfinite(quantiles).all()
     assert (np.diff(quantiles, axis=-1) >= 0).all()
 
 
-def test_beyond_the_horizon_quantiles_stay_in_order_and_go_on_from_the_same(network: Network) -> None:
+def test_beyond_the_horizon_quantiles_stay_in_order_and_go_on_from_the_same(network: PatchNetwork) -> None:
     contexts = [history(100), history(1000, 1)]
-    far = far_quantiles_of(network, contexts, 150, (12, 0))
+    far = quantiles_of(network, contexts, 150, (12, 0))
     assert far.shape == (2, 150, len(LEVELS))
     assert np.isfinite(far).all()
     assert (np.diff(far, axis=-1) >= 0).all()
@@ -56,10 +57,10 @@ def test_beyond_the_horizon_quantiles_stay_in_order_and_go_on_from_the_same(netw
 
 
 def test_pooling_equal_forecasts_changes_little_and_different_ones_widens() -> None:
-    normal = torch.distributions.Normal(0, 1).icdf(torch.tensor(LEVELS)).numpy()
-    same = pooled(np.tile(normal, (1, 5, 2, 1)))[0, 0]
-    np.testing.assert_allclose(same, normal, atol=0.15)
-    apart = pooled(np.stack([normal - 3, normal + 3])[None, :, None])[0, 0]
+    normal = torch.distributions.Normal(0, 1).icdf(torch.tensor(LEVELS)).double()
+    same = pool(normal.tile(1, 5, 2, 1))[0, 0]
+    torch.testing.assert_close(same, normal, atol=0.15, rtol=0)
+    apart = pool(torch.stack([normal - 3, normal + 3])[None, :, None])[0, 0]
     assert apart[0] < normal[0] - 1.5
     assert apart[-1] > normal[-1] + 1.5
     assert abs(apart[LEVELS.index(0.5)]) < 0.5
@@ -68,16 +69,16 @@ def test_pooling_equal_forecasts_changes_little_and_different_ones_widens() -> N
 @pytest.mark.parametrize("period", [0, 1, 5, 24, 52])
 def test_only_random_walks_go_on_spreading(period: int) -> None:
     """Intervals that widened by the square root of time go on so; those that settled stay as wide as they were."""
-    normal = torch.distributions.Normal(0, 1).icdf(torch.tensor(LEVELS)).numpy()
-    time = np.arange(1, 257)
-    walk, settled = np.sqrt(np.minimum(time, 64)), 1 - 0.9**time
-    far = never_narrower(np.stack([walk, settled])[..., None] * normal, period)
-    assert far[0, -1, -1] == pytest.approx(16 * normal[-1], rel=0.05)
-    np.testing.assert_allclose(far[1, -1], normal, rtol=0.01)
-    assert (np.diff(far, axis=-1) >= 0).all()
+    normal = torch.distributions.Normal(0, 1).icdf(torch.tensor(LEVELS)).double()
+    time = torch.arange(1, 257).double()
+    walk, settled = time.clamp(max=64).sqrt(), 1 - 0.9**time
+    far = keep_width(torch.stack([walk, settled])[..., None] * normal, period)
+    assert far[0, -1, -1].item() == pytest.approx(16 * normal[-1].item(), rel=0.05)
+    torch.testing.assert_close(far[1, -1], normal, rtol=0.01, atol=0)
+    assert (far.diff(dim=-1) >= 0).all()
 
 
-def test_tokens_of_padding_may_be_dropped(network: Network) -> None:
+def test_tokens_of_padding_may_be_dropped(network: PatchNetwork) -> None:
     """A series gives the same alone as beside longer ones, with which it is padded."""
     lengths = [3, 40, 256, 257, 600, 1024]
     contexts = [history(n, n) for n in lengths]
@@ -88,13 +89,13 @@ def test_tokens_of_padding_may_be_dropped(network: Network) -> None:
 
 
 def test_the_length_of_a_series_alone_decides_its_rows() -> None:
-    size = SIZES["mini"]
+    size = SHAPES["mini"]
     assert [size.rows(n) for n in (1, 32, 33, 256, 257, 384, 385, 1024, 5000)] == [
         32, 32, 64, 256, 384, 384, 512, CONTEXT, CONTEXT,
     ]  # fmt: skip
 
 
-def test_values_before_the_longest_context_change_nothing(network: Network) -> None:
+def test_values_before_the_longest_context_change_nothing(network: PatchNetwork) -> None:
     values = history(CONTEXT + 100)
     changed = values.copy()
     changed[:100] = 1e6
@@ -102,9 +103,11 @@ def test_values_before_the_longest_context_change_nothing(network: Network) -> N
     assert (one == two).all()
 
 
-def test_missing_values_count_as_missing(network: Network) -> None:
+def test_missing_values_count_as_missing() -> None:
     """What lies under the mask has no effect."""
-    values, mask = rows_of([np.where(np.arange(100) % 7 == 3, np.nan, history(100))], network.size)
+    values = torch.from_numpy(history(100)).unsqueeze(0)
+    mask = (torch.arange(100) % 7 != 3).unsqueeze(0)
+    values = torch.where(mask, values, 0.0)
     scale = robust_scale(values, mask)
     other = torch.where(mask, values, 1e9)
     assert robust_scale(other, mask) == scale
@@ -152,7 +155,7 @@ def test_what_may_be_news_or_recurs_is_read() -> None:
     assert masked_rows(np.full(10, 7.0)) == []
 
 
-def test_a_wild_value_changes_the_forecast_as_little_as_a_missing_one(network: Network) -> None:
+def test_a_wild_value_changes_the_forecast_as_little_as_a_missing_one(network: PatchNetwork) -> None:
     wild, missing = history(200), history(200)
     wild[50], missing[50] = 1e6, np.nan
     one, two = (quantiles_of(network, [values], 24, (12, 0)) for values in (wild, missing))
@@ -169,14 +172,14 @@ def test_series_of_zeros_and_constants_have_a_scale() -> None:
 
 
 @pytest.mark.parametrize("factor", [1e-3, 7.0, 1e5])
-def test_forecasts_follow_shift_and_scale(network: Network, factor: float) -> None:
+def test_forecasts_follow_shift_and_scale(network: PatchNetwork, factor: float) -> None:
     values = history(200)
     one = quantiles_of(network, [values], 64, (12, 0))
     two = quantiles_of(network, [factor * values + 3 * factor], 64, (12, 0))
     np.testing.assert_allclose(two, factor * one + 3 * factor, rtol=1e-3, atol=1e-3 * factor)
 
 
-def test_periods_for_all_series_equal_periods_of_each(network: Network) -> None:
+def test_periods_for_all_series_equal_periods_of_each(network: PatchNetwork) -> None:
     z, mask = torch.randn(3, 384), (torch.rand(3, 384) > 0.1).float()
     z = z * mask
     shared = torch.tensor([[24, 168]])
@@ -184,9 +187,9 @@ def test_periods_for_all_series_equal_periods_of_each(network: Network) -> None:
         torch.testing.assert_close(network(z, mask, shared), network(z, mask, shared.expand(3, 2)))
 
 
-def test_weights_survive_half_precision(network: Network, tmp_path: Path) -> None:
+def test_weights_survive_half_precision(network: PatchNetwork, tmp_path: Path) -> None:
     network.save(tmp_path / "weights.safetensors")
-    again = Network.load(tmp_path / "weights.safetensors").eval()
+    again = PatchNetwork.load(tmp_path / "weights.safetensors").eval()
     again.save(tmp_path / "again.safetensors")
     assert again.size == network.size
     assert (tmp_path / "weights.safetensors").read_bytes() == (tmp_path / "again.safetensors").read_bytes()
@@ -194,7 +197,7 @@ def test_weights_survive_half_precision(network: Network, tmp_path: Path) -> Non
     np.testing.assert_allclose(before, after, rtol=0.05, atol=0.5)
 
 
-def test_the_export_gives_the_same(network: Network, tmp_path: Path) -> None:
+def test_the_export_gives_the_same(network: PatchNetwork, tmp_path: Path) -> None:
     """One export serves all lengths and batches."""
     runtime = pytest.importorskip("onnxruntime")
     path = str(tmp_path / "network.onnx")

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from aru.pretrained.patches import PatchNetwork, PatchShape
+from aru.pretrained.seasons import change_by_lag, found
 from pretraining.forecast import quantiles_of
-from pretraining.network import Network, Size
-from pretraining.periods import change_by_lag, found
 
 
 def periods_of(values: np.ndarray) -> tuple[int, int]:
@@ -54,7 +54,7 @@ def test_change_by_lag_counts_pairs_of_known_values() -> None:
 
 
 def test_a_network_is_told_what_was_found() -> None:
-    network = Network(Size(32, 1, 1, 2, 8)).eval()
+    network = PatchNetwork(PatchShape(32, 1, 1, 2, 8)).eval()
     contexts = [seasonal(12, 100), seasonal(7, 100)]
     together = quantiles_of(network, contexts, 8, None)
     for row, context, period in zip(together, contexts, (12, 7), strict=True):

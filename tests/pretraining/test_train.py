@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from aru.pretrained.patches import SHAPES, PatchNetwork
 from pretraining.dice import Dice
 from pretraining.generator import generate
-from pretraining.network import SIZES, Network
 from pretraining.optimizer import BETAS, Both, orthogonal
 from pretraining.train import Learner, Plan, pinball, prepared, rate_at, train, write
 
@@ -102,7 +102,7 @@ def test_a_piece_resumes_from_half_precision_weights_alone(tmp_path: Path) -> No
     write(second, TINY, tmp_path / "two", {})
     facts = json.loads((tmp_path / "two" / "tiny.json").read_text())
     assert [piece["steps"] for piece in facts["pieces"]] == [3]
-    assert isinstance(Network.load(tmp_path / "two" / "tiny.safetensors"), Network)
+    assert isinstance(PatchNetwork.load(tmp_path / "two" / "tiny.safetensors"), PatchNetwork)
 
 
 def test_the_same_seed_trains_the_same_network(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_the_same_seed_trains_the_same_network(tmp_path: Path) -> None:
 
 def test_a_teacher_is_followed() -> None:
     """With full weight on the lesson the answers come closer to it."""
-    learner = Learner("tiny", Network(replace(SIZES["mini"], **TINY.changes["tiny"])), TINY, "cpu")
+    learner = Learner("tiny", PatchNetwork(replace(SHAPES["mini"], **TINY.changes["tiny"])), TINY, "cpu")
     learner.teach.fill_(1.0)
     learner.optimizer.rate.fill_(3e-3)
     inputs = [prepared(generate(Dice(0), 32, 256), 0.5)]

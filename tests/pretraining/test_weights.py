@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 import pretraining
+from aru.pretrained.patches import LEVELS, MEDIAN, SHAPES, PatchNetwork
 from pretraining.evaluate import seasonal_naive
-from pretraining.forecast import far_quantiles_of, quantiles_of
-from pretraining.network import LEVELS, MEDIAN, SIZES, Network
+from pretraining.forecast import quantiles_of
 
 FOLDER = Path(pretraining.__file__).parent / "weights"
 
 
-@pytest.fixture(params=list(SIZES))
+@pytest.fixture(params=list(SHAPES))
 def path(request: pytest.FixtureRequest) -> Path:
     path = FOLDER / f"{request.param}.safetensors"
     if not path.exists():
@@ -30,9 +30,9 @@ def test_the_card_belongs_to_the_weights(path: Path) -> None:
     body = path.read_bytes()
     assert card["sha256"] == hashlib.sha256(body).hexdigest()
     assert card["bytes"] == len(body)
-    network = Network.load(path)
+    network = PatchNetwork.load(path)
     assert card["parameters"] == sum(p.numel() for p in network.parameters())
-    assert network.size == SIZES[path.stem]
+    assert network.size == SHAPES[path.stem]
 
 
 @pytest.mark.parametrize(("season", "periods"), [(12, (12, 0)), (24, (24, 168)), (7, (7, 365))])
@@ -42,7 +42,7 @@ def test_a_season_with_a_trend_is_continued(path: Path, season: int, periods: tu
     time = np.arange(20 * season + 24)
     values = 100 + 0.05 * time + 10 * np.sin(2 * np.pi * time / season) + rng.normal(size=(8, len(time)))
     past, future = values[:, :-24], values[:, -24:]
-    quantiles = quantiles_of(Network.load(path), list(past), 24, periods)
+    quantiles = quantiles_of(PatchNetwork.load(path), list(past), 24, periods)
     naive = seasonal_naive(list(past), 24, season)
     assert np.abs(quantiles[..., MEDIAN] - future).mean() < 0.85 * np.abs(naive - future).mean()
     inside = (quantiles[..., LEVELS.index(0.1)] < future) & (future < quantiles[..., LEVELS.index(0.9)])
@@ -50,7 +50,7 @@ def test_a_season_with_a_trend_is_continued(path: Path, season: int, periods: tu
 
 
 def test_a_constant_and_an_empty_series_stay_finite(path: Path) -> None:
-    network = Network.load(path)
+    network = PatchNetwork.load(path)
     for context in ([5.0] * 40, [np.nan] * 40, [0.0], [1e12, 1e-12] * 20):
         assert np.isfinite(quantiles_of(network, [np.asarray(context)], 64, (12, 0))).all()
 
@@ -61,7 +61,7 @@ def test_far_forecasts_do_not_blow_up(path: Path) -> None:
     time = np.arange(400)
     season, walk = 10 * np.sin(time * np.pi / 12) + rng.normal(size=400), rng.normal(size=400).cumsum()
     growth = np.exp(0.01 * time) + 0.01 * rng.normal(size=400)
-    far = far_quantiles_of(Network.load(path), [season, growth, walk], 400, (24, 168))
+    far = quantiles_of(PatchNetwork.load(path), [season, growth, walk], 400, (24, 168))
     assert np.isfinite(far).all()
     assert np.abs(far[0]).max() < 60
     assert np.abs(np.log(far[1, :, MEDIAN]) - 0.01 * (400 + time)).max() < 1.2

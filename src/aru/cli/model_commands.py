@@ -8,14 +8,14 @@ from typing import Annotated
 import typer
 
 from aru.cli import shared_options, table_files
-from aru.cli.saved_model import as_in_training, load_model, to_pandas
+from aru.cli.saved_model import as_in_training, load_model, open_pretrained, to_pandas
 from aru.cli.screen import PREVIEW, facts, preview, records, screen, show_scores
 from aru.cli.wording import flags
 from aru.errors import ConfigError, quoted
 
 
 def predict(
-    model: shared_options.ModelFolder,
+    model: shared_options.ModelOrData,
     futr: Annotated[
         Path | None,
         typer.Option(
@@ -29,29 +29,39 @@ def predict(
         list[str] | None,
         typer.Option("--ids", metavar="IDS", help="Only these series, separated by commas or by repeating the option."),
     ] = None,
+    pretrained: shared_options.Pretrained = None,
+    h: shared_options.Horizon = None,
+    freq: shared_options.Freq = None,
+    season_length: shared_options.SeasonLength = None,
     accelerator: shared_options.Accelerator = "auto",
     id_col: shared_options.IdColumn = "unique_id",
     time_col: shared_options.TimeColumn = "ds",
+    target_col: shared_options.TargetColumn = "y",
     date_format: shared_options.DateFormat = None,
     output: shared_options.OutputFile = None,
     as_json: shared_options.Json = False,
     debug: shared_options.Debug = False,
 ) -> None:
-    """Forecast the next steps of every series that a model knows.
+    """Forecast the next steps of every series that a model knows, or, with --pretrained, of every series in a file.
 
     Columns of the result: unique_id, ds, then mean, median and intervals under the model's name.
     """
-    names = {"futr_df": futr or "--futr FILE", **flags("level", "accelerator")}
+    names = {"futr_df": futr or "--futr FILE", "df": model}
+    names |= flags("level", "accelerator", "h", "freq", "season_length")
     with screen(as_json, debug=debug, names=names) as show:
         table_files.check_output(output)
-        form = table_files.TableFormat(id_col, time_col, date_format=date_format)
-        with show.working(f"Forecasting with {model}"):
-            forecaster = load_model(model, accelerator)
+        form = table_files.TableFormat(id_col, time_col, target_col, date_format)
+        with show.working(f"Forecasting with {pretrained or model}"):
+            if pretrained is None:
+                forecaster = load_model(model, accelerator)
+            else:
+                forecaster = open_pretrained(pretrained, h, freq, season_length, accelerator)
+                forecaster.update(table_files.read_data(model, form))
             futr_df = None if futr is None else table_files.read_future(futr, as_in_training(form, forecaster))
             chosen = shared_options.choose_ids(ids, forecaster.ids)
             frame = to_pandas(forecaster.predict(futr_df, level, chosen))
         summary = {
-            "model": model,
+            "model": model if pretrained is None else forecaster.settings.size,
             "h": forecaster.settings.h,
             "series": frame["unique_id"].nunique(),
             "rows": len(frame),
@@ -131,8 +141,15 @@ def update(
 
 
 def backtest(
-    model: shared_options.ModelFolder,
-    data: shared_options.DataFile,
+    model: shared_options.ModelOrData,
+    data: Annotated[
+        Path | None,
+        typer.Argument(metavar="DATA", show_default=False, help=f"Observations: {shared_options.TABLE_HELP}."),
+    ] = None,
+    pretrained: shared_options.Pretrained = None,
+    h: shared_options.Horizon = None,
+    freq: shared_options.Freq = None,
+    season_length: shared_options.SeasonLength = None,
     windows: Annotated[
         int, typer.Option("--n-windows", metavar="N", help="Forecasts per series, from cutoffs before its end.")
     ] = 4,
@@ -173,18 +190,25 @@ def backtest(
     size of the target, MASE that in units of each series' seasonal differences, RMSE the error of the mean. Coverage
     and relative width are those of an interval. Beside them are the scores of seasonal naive.
     """
-    tables: dict[str, str | Path] = {"df": data, "static_df": static or "--static FILE"}
-    options = {"n_windows": "--n-windows", "step_size": "--step-size", **flags("level", "accelerator")}
+    source = data or model
+    tables: dict[str, str | Path] = {"df": source, "static_df": static or "--static FILE"}
+    options = {"n_windows": "--n-windows", "step_size": "--step-size", **flags("level", "accelerator", "season_length")}
     with screen(as_json, debug=debug, names=tables | options) as show:
         table_files.check_output(output)
+        if (data is None) != (pretrained is not None):
+            needs = "a model and a file" if pretrained is None else "no model but a file"
+            raise ConfigError(f"aru backtest needs {needs}", "Give aru backtest MODEL DATA, or DATA --pretrained mini.")
         if compare and not adapt:
             raise ConfigError("--compare compares adapting with frozen statistics", "Leave out --no-adapt.")
         form = table_files.TableFormat(id_col, time_col, target_col, date_format)
         levels = level or [90.0]
-        with show.working(f"Replaying {data}"):
-            forecaster = load_model(model, accelerator)
-            form = as_in_training(form, forecaster)
-            df = table_files.read_data(data, form)
+        with show.working(f"Replaying {source}"):
+            if pretrained is None:
+                forecaster = load_model(model, accelerator)
+                form = as_in_training(form, forecaster)
+            else:
+                forecaster = open_pretrained(pretrained, h, freq, season_length, accelerator)
+            df = table_files.read_data(source, form)
             static_df = None if static is None else table_files.read_static(static, form)
             frame, card = forecaster.backtest(df, windows, step, levels, adapt, static_df)
             frame = to_pandas(frame)
@@ -194,11 +218,11 @@ def backtest(
         rows = {label: other.model for label, other in cards.items() if other is not None}
         if output is not None:
             table_files.write(frame, output)
-        h, series = forecaster.settings.h, frame["unique_id"].nunique()
+        steps, series = forecaster.settings.h, frame["unique_id"].nunique()
         show.result(
             {
-                "model": model,
-                "h": h,
+                "model": model if pretrained is None else forecaster.settings.size,
+                "h": steps,
                 "windows": windows,
                 "series": series,
                 "scores": rows,
@@ -211,6 +235,6 @@ def backtest(
         else:
             show_scores(show, {**rows, card.naive_name: card.naive})
             show.say(f"Scores on {card.about}.")
-        show.say(f"series: {series:,}, forecasts: {len(frame) // h:,}, steps of each: {h}")
+        show.say(f"series: {series:,}, forecasts: {len(frame) // steps:,}, steps of each: {steps}")
         if output is not None:
             show.say(f"Wrote {len(frame):,} rows to {output}")

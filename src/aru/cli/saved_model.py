@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from aru.cli.setting_options import OPTIONS
 from aru.cli.table_files import TableFormat
-from aru.errors import StorageError, verbatim
+from aru.errors import ConfigError, StorageError, verbatim
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,6 +23,23 @@ def load_model(folder: Path, accelerator: str) -> Forecaster:
     if not folder.exists():
         raise StorageError(f"{verbatim(folder)} does not exist", "Give the folder that aru fit wrote.")
     return Forecaster.load(folder, cast("AcceleratorName", accelerator))  # which checks it
+
+
+def open_pretrained(
+    name: str, h: int | None, freq: str | None, season_length: int | None, accelerator: str
+) -> Forecaster:
+    """The model that --pretrained names."""
+    from aru.forecaster import Forecaster
+
+    if h is None or freq is None:
+        raise ConfigError("--pretrained needs the horizon and the frequency", "Give --h and --freq.")
+    return Forecaster.from_pretrained(
+        name,
+        h=h,
+        freq=OPTIONS["freq"].read(freq),
+        season_length=season_length,
+        accelerator=cast("AcceleratorName", accelerator),  # which checks it
+    )
 
 
 def as_in_training(form: TableFormat, forecaster: Forecaster) -> TableFormat:

@@ -4,27 +4,34 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from aru.cli import shared_options
+from aru.cli.saved_model import load_model, open_pretrained
 from aru.cli.screen import screen
 from aru.cli.wording import flags
 from aru.errors import ConfigError, StorageError, verbatim
 
 if TYPE_CHECKING:
-    from aru.settings import AcceleratorName
+    from aru.forecaster import Forecaster
 
 TOKEN = "ARU_TOKEN"
 
 
 def serve(
-    model: shared_options.ModelFolder,
     state: Annotated[
         Path,
         typer.Option("--state", metavar="FILE", help="SQLite file of the states, created on first use."),
     ],
+    model: Annotated[
+        Path | None, typer.Argument(metavar="MODEL", show_default=False, help="Folder of a trained model.")
+    ] = None,
+    pretrained: shared_options.Pretrained = None,
+    h: shared_options.Horizon = None,
+    freq: shared_options.Freq = None,
+    season_length: shared_options.SeasonLength = None,
     host: Annotated[
         str,
         typer.Option("--host", metavar="ADDRESS", help="Address to listen on. Without a token only a local one."),
@@ -67,13 +74,21 @@ def serve(
             raise ConfigError(
                 f"aru serve needs more packages ({verbatim(error)})", "Install them: pip install 'aru-forecast[serve]'."
             ) from error
+        if (model is None) != (pretrained is not None):
+            raise ConfigError("aru serve needs one model", "Give the folder of a model, or --pretrained mini.")
         chosen = Options(host, port, _token(token_file), max_rows, max_bytes, monitor)
 
         def started(address: str) -> None:
-            show.result({"address": address, "model": model, "state": state})
-            show.say(f"Serving {model} at {address}, states in {state}. Ctrl-C ends it.")
+            name = model or pretrained
+            show.result({"address": address, "model": name, "state": state})
+            show.say(f"Serving {name} at {address}, states in {state}. Ctrl-C ends it.")
 
-        run(model, state, chosen, cast("AcceleratorName", accelerator), started)  # which checks it
+        def load() -> Forecaster:
+            if model is not None:
+                return load_model(model, accelerator)
+            return open_pretrained(pretrained or "", h, freq, season_length, accelerator)
+
+        run(load, state, chosen, started)
 
 
 def _token(path: Path | None) -> str | None:

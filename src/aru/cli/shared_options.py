@@ -17,6 +17,42 @@ FILES, OUTPUT = "Files and columns", "Output"
 
 DataFile = Annotated[Path, typer.Argument(metavar="DATA", show_default=False, help=f"Observations: {TABLE_HELP}.")]
 ModelFolder = Annotated[Path, typer.Argument(metavar="MODEL", show_default=False, help="Folder of a trained model.")]
+ModelOrData = Annotated[
+    Path,
+    typer.Argument(
+        metavar="MODEL",
+        show_default=False,
+        help=f"Folder of a trained model; with --pretrained the observations instead: {TABLE_HELP}.",
+    ),
+]
+PRETRAINED_PANEL = "Without training"
+Pretrained = Annotated[
+    str | None,
+    typer.Option(
+        "--pretrained",
+        metavar="NAME",
+        rich_help_panel=PRETRAINED_PANEL,
+        help="Forecast with a network that was trained beforehand: nano, mini or base. Needs --h and --freq.",
+    ),
+]
+Horizon = Annotated[
+    int | None,
+    typer.Option("--h", metavar="STEPS", rich_help_panel=PRETRAINED_PANEL, help=OPTIONS["h"].plain_about),
+]
+Freq = Annotated[
+    str | None,
+    typer.Option("--freq", metavar="FREQ", rich_help_panel=PRETRAINED_PANEL, help=OPTIONS["freq"].plain_about),
+]
+SeasonLength = Annotated[
+    int | None,
+    typer.Option(
+        "--season-length",
+        metavar="ROWS",
+        rich_help_panel=PRETRAINED_PANEL,
+        show_default="those of the frequency",
+        help="Rows of a season.",
+    ),
+]
 StaticFile = Annotated[
     Path | None,
     typer.Option(

@@ -32,6 +32,7 @@ CYCLES: Mapping[str, int] = MappingProxyType(
 CODES = 60  # all codes of calendar features are smaller
 MONTHS = ("M", "MS", "ME", "BMS", "BME")
 QUARTERS = ("Q", "QS", "QE", "BQS", "BQE")
+YEARS = ("YS", "YE", "BYS", "BYE")
 
 
 def to_index(times: Times) -> pd.DatetimeIndex:
@@ -98,6 +99,16 @@ class Frequency:
         for i, time in enumerate(to_index(unique)):
             future[i] = from_index(pd.date_range(time, periods=h + 1, freq=offset))[1:]
         return future[where]
+
+    @property
+    def step(self) -> int | None:
+        """Length of a step, in microseconds or in units of an integer `ds`; None if steps differ in length."""
+        return self._step
+
+    @property
+    def yearly(self) -> bool:
+        """Whether a step is a year."""
+        return self._offset is not None and self._step is None and self._offset.rule_code.split("-")[0] in YEARS
 
     @property
     def _irregular(self) -> pd.tseries.offsets.BaseOffset:

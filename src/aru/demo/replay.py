@@ -27,7 +27,7 @@ from aru.forecaster import Forecaster
 from aru.nn.threads import torch_on_one_thread
 from aru.settings import NetworkOptions
 
-HORIZON = 7
+DEMO_HORIZON = 7
 UNSEEN_SHARE = 0.2
 SEASONS = (
     Season("Thanksgiving", pd.Timestamp("2013-11-25"), pd.Timestamp("2013-12-01")),
@@ -82,7 +82,7 @@ def stream(data: nyc_flights.NycFlights, plan: Plan, seed: int, console: Console
         f"{_date(plan.train_end)}, then streaming them day by day with {routes - len(known)} routes never seen before.",
     )
     # The first forecast is made when an unseen route has its first value.
-    cutoffs = pd.date_range(plan.train_end + _DAY, plan.stream_end - HORIZON * _DAY)
+    cutoffs = pd.date_range(plan.train_end + _DAY, plan.stream_end - DEMO_HORIZON * _DAY)
     cells = seasonal_naive(live, cutoffs)
     cost = {}
     with torch_on_one_thread():  # networks this small train faster on one thread than on several
@@ -118,7 +118,7 @@ def split(df: pd.DataFrame, plan: Plan, seed: int) -> tuple[pd.DataFrame, pd.Dat
 def build(model: Literal["baseline", "aru"], plan: Plan, seed: int) -> Forecaster:
     """One of the two networks. They differ only in the local state of ARU."""
     return Forecaster(
-        h=HORIZON,
+        h=DEMO_HORIZON,
         freq="D",
         input_size=7,
         lags=[7, 14, 21, 28],
@@ -145,7 +145,7 @@ def day_by_day(
     for today in cutoffs:
         forecaster.update(days[today], static_df=static_df)
         begun = known_ahead["unique_id"].isin(forecaster.ids)
-        ahead = known_ahead[begun & known_ahead["ds"].between(today + _DAY, today + HORIZON * _DAY)]
+        ahead = known_ahead[begun & known_ahead["ds"].between(today + _DAY, today + DEMO_HORIZON * _DAY)]
         frames.append(forecaster.predict(ahead, level=[90]).assign(cutoff=today))
     return _named(pd.concat(frames), forecaster)
 
@@ -171,7 +171,7 @@ def seasonal_naive(live: pd.DataFrame, cutoffs: pd.DatetimeIndex) -> pd.DataFram
     squares = known.groupby("unique_id")["y"].diff(7) ** 2
     mean_square = squares.groupby(known["unique_id"]).expanding().mean().droplevel(0)
     latest = known.assign(spread=np.sqrt(mean_square).fillna(0.0)).rename(columns={"ds": "cutoff", "y": "latest"})
-    leads = pd.DataFrame({"ahead": pd.to_timedelta(np.arange(1, HORIZON + 1), unit="D")})
+    leads = pd.DataFrame({"ahead": pd.to_timedelta(np.arange(1, DEMO_HORIZON + 1), unit="D")})
     cells = latest[latest["cutoff"].isin(cutoffs)].merge(leads, how="cross")
     cells["ds"] = cells["cutoff"] + cells["ahead"]
     cells = cells.merge(known, on=["unique_id", "ds"])

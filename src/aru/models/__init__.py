@@ -18,15 +18,15 @@ from aru.models.deepar import DeepAR
 from aru.models.deepstate import DeepState
 from aru.models.finetuned import FineTuned
 from aru.models.generated import Control, Generated
-from aru.models.interface import Model
+from aru.models.interface import TrainedModel
 from aru.models.snail import Snail
-from aru.settings import Settings, nested
+from aru.settings import PRETRAINED, Settings, nested
 
 
 class Method(NamedTuple):
     """An entry of `MODELS`: a method that `Forecaster(model=...)` can name."""
 
-    model: type[Model]
+    model: type[TrainedModel]
     about: str
     cost: str  # of a forecast; if the method adapts, of an observation and a forecast
     reference: str  # first author and year; docs/methods.md has the titles
@@ -53,6 +53,10 @@ MODELS: dict[str, Method] = {
 
 def method(name: str) -> Method:
     """The method behind `Forecaster(model=name)`."""
+    if name == PRETRAINED:
+        raise ConfigError(
+            f"`model={quoted(name)}` needs no training", "Use Forecaster.from_pretrained('mini', h=..., freq=...)."
+        )
     if name not in MODELS:
         raise ConfigError(f"`model={quoted(name)}` is not known", f"Choose one of {', '.join(sorted(MODELS))}.")
     return MODELS[name]
@@ -99,6 +103,6 @@ def with_settings(settings: Settings, changed: Mapping[str, Any]) -> Settings:
     return dataclasses.replace(settings, **nested({**options, **changed}))
 
 
-def build(settings: Settings, schema: Schema) -> Model:
+def build(settings: Settings, schema: Schema) -> TrainedModel:
     """A model with fresh weights."""
     return method(settings.model).model(settings, schema)

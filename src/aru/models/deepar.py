@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from aru.data.rows import Rows
 from aru.data.schema import Schema
-from aru.models.interface import CELL, Empty, Losses, Model, Output, sum_losses
+from aru.models.interface import CELL, Empty, Losses, Output, TrainedModel, sum_losses
 from aru.models.network import Inputs
 from aru.nn.distributions import Params, Samples, inverse_transform
 from aru.nn.linear import beside
@@ -42,7 +42,7 @@ class Sequence(NamedTuple):
     future: Float[Tensor, "batch window lead features"]
 
 
-class DeepAR(Model):
+class DeepAR(TrainedModel):
     """DeepAR. It does not adapt: new observations only move its context.
 
     It cannot be exported to ONNX: each step of a path reads a sample of the step before, and quantiles of counts have

@@ -6,7 +6,7 @@ import abc
 import functools
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from aru.data.rows import Rows
 from aru.data.schema import Schema
 from aru.models.network import Features, Inputs, Network, Targets
-from aru.nn.distributions import DISTRIBUTIONS, Distribution, Params, Predictive, Samples
-from aru.nn.sessions import Sessions, parameters
+from aru.nn.distributions import DISTRIBUTIONS, Distribution, Params, Predictive
+from aru.nn.sessions import PART, Sessions, parameters
 from aru.nn.windows import NOW, Block, Context, Grid, join_block
 from aru.settings import DistributionName, EncoderName, Settings
 
@@ -29,10 +29,20 @@ class Losses(NamedTuple):
     failed: Bool[Tensor, " batch"]
 
 
+class Marginals(Protocol):
+    """Forecast distributions of y at each step."""
+
+    def quantile(self, q: float) -> Tensor:
+        """Quantile of y."""
+
+    def mean(self) -> Tensor:
+        """Mean of y."""
+
+
 class Output(NamedTuple):
     """Forecast distributions of y at one origin, and the series whose local solve failed."""
 
-    forecast: Predictive | Samples  # of (batch, lead)
+    forecast: Marginals  # of (batch, lead)
     failed: Bool[Tensor, " batch"]
 
 
@@ -59,18 +69,14 @@ class Model(nn.Module, abc.ABC):
     """
 
     adapts: ClassVar[bool]  # whether it learns from new observations, besides reading them as context
-    network_class: ClassVar[type[Inputs]] = Network
-    distributions: ClassVar[tuple[DistributionName, ...]] = ("student-t", "negative-binomial", "gaussian")
-    encoders: ClassVar[tuple[EncoderName, ...]] = ("lstm", "gru", "sru", "fru")
-    ignores: ClassVar[frozenset[str]] = frozenset()  # settings without effect
+    cold_starts: ClassVar[bool] = True  # whether it forecasts series without any value
+    rows_kept: ClassVar[int | None] = None  # rows that it reads with their covariates; None: the whole context
+    part: ClassVar[int] = PART  # series that ONNX Runtime computes at once
+    long_inputs: ClassVar[tuple[str, ...]] = ()  # arguments of exported functions whose number of rows varies
     exported: ClassVar[Mapping[str, type[Any]]] = MappingProxyType({})  # functions by name, and what they return
 
-    def __init__(self, settings: Settings, schema: Schema) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.network = self.network_class(settings, schema)
-        self.transform = settings.transform
-        self.nonnegative = schema.nonnegative
-        self.family: Distribution = DISTRIBUTIONS[schema.distribution]
         self.sessions: Sessions | None = None
 
     @abc.abstractmethod
@@ -84,13 +90,6 @@ class Model(nn.Module, abc.ABC):
     def effective_sizes(self, state: Any) -> tuple[Tensor, Tensor] | None:
         """Effective number of observations in local statistics (series, J), and aging factors (J,). None if none."""
         return None
-
-    @abc.abstractmethod
-    def losses(self, block: Block, grid: Grid, scored: slice = slice(None)) -> Losses:
-        """Training loss over the windows of the grid, from empty states; only windows in `scored` count.
-
-        Windows that begin before a series' first value count, too: they teach cold starts.
-        """
 
     @abc.abstractmethod
     def forecast(self, state: Any, context: Context, future: Rows) -> Output:
@@ -127,6 +126,33 @@ class Model(nn.Module, abc.ABC):
         named = dict(zip(_parameters(type(self), name), arguments, strict=True))
         return self.exported[name](*self.sessions.run(name, named))
 
+    def possible(self, context: Context, values: Tensor, whole: bool) -> Tensor:
+        """The (..., series, lead) values as y can have them; `whole` for quantiles, not for means."""
+        return values
+
+
+class TrainedModel(Model):
+    """A method that is trained on the user's series, around the shared network."""
+
+    network_class: ClassVar[type[Inputs]] = Network
+    distributions: ClassVar[tuple[DistributionName, ...]] = ("student-t", "negative-binomial", "gaussian")
+    encoders: ClassVar[tuple[EncoderName, ...]] = ("lstm", "gru", "sru", "fru")
+    ignores: ClassVar[frozenset[str]] = frozenset()  # settings without effect
+
+    def __init__(self, settings: Settings, schema: Schema) -> None:
+        super().__init__()
+        self.network = self.network_class(settings, schema)
+        self.transform = settings.transform
+        self.nonnegative = schema.nonnegative
+        self.family: Distribution = DISTRIBUTIONS[schema.distribution]
+
+    @abc.abstractmethod
+    def losses(self, block: Block, grid: Grid, scored: slice = slice(None)) -> Losses:
+        """Training loss over the windows of the grid, from empty states; only windows in `scored` count.
+
+        Windows that begin before a series' first value count, too: they teach cold starts.
+        """
+
     def block(self, context: Context, rows: Rows | None) -> Block:
         """The context of each series, and the rows that follow."""
         return join_block(context, rows, self.network.input_size, self.network.lags)
@@ -150,7 +176,7 @@ def _parameters(model: type[Model], name: str) -> list[str]:
 CELL = frozenset({"alphas", "ridge", "learn_ridge", "learn_alphas", "integration", "robust"})
 
 
-class Stateless(Model):
+class Stateless(TrainedModel):
     """A method whose forecasts depend only on the context of a series."""
 
     adapts = False

@@ -15,10 +15,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from aru.data.rows import Rows, Static
-from aru.models.interface import Model
+from aru.models.interface import TrainedModel
 from aru.models.network import Network, Targets
 from aru.nn.tree import put, take, tree_map
-from aru.nn.windows import Context, Values, all_values, sums_after
+from aru.nn.windows import Context, Values, all_values, begun, sums_after
 
 
 class WindowState(NamedTuple):
@@ -36,7 +36,7 @@ class Origin(NamedTuple):
     scale: Float[Tensor, " batch"]
 
 
-class WindowedModel(Model):
+class WindowedModel(TrainedModel):
     """A global network with a local part per series that each observation changes."""
 
     adapts = True
@@ -174,7 +174,7 @@ def window_contexts(context: Context, rows: Rows, begin: Tensor, n: int) -> tupl
 
     Rows beyond the last are unobserved and zero.
     """
-    kept, older = context.rows.y.shape[1], context.older.y.shape[1]
+    kept, width = context.rows.y.shape[1], context.older.away.shape[1]
     both = Rows(*(torch.cat([old, new], 1) for old, new in zip(context.rows, rows, strict=True)))
 
     def gather(values: Tensor, first: int, length: int) -> Tensor:
@@ -188,9 +188,10 @@ def window_contexts(context: Context, rows: Rows, begin: Tensor, n: int) -> tupl
 
     total, count = (v.gather(1, begin.clamp(max=rows.y.shape[1])) for v in sums_after(context, rows))
     windows = begin.shape[1]
+    older = tree_map(lambda v: v.repeat_interleave(windows, 0), begun(context, rows))
     contexts = Context(
         rows=Rows(*(gather(v, 0, kept) for v in both)),
-        older=Values(*(gather(v, 0, older) for v in all_values(context, rows))),
+        older=older.replaced(Values(*(gather(v, 0, width) for v in all_values(context, rows)))),
         static=tree_map(lambda v: v.repeat_interleave(windows, 0), context.static),
         total=total.flatten(),
         count=count.flatten(),

@@ -12,7 +12,7 @@ import inspect
 import io
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, cast
 
@@ -34,8 +34,9 @@ LANES = 4
 class Sessions:
     """Exported functions of one model by name. Every process and every copy creates its own sessions."""
 
-    def __init__(self, graphs: Mapping[str, bytes]) -> None:
-        self.graphs = dict(graphs)
+    def __init__(self, graphs: Mapping[str, bytes], part: int = PART) -> None:
+        """`part`: series in one run."""
+        self.graphs, self._part = dict(graphs), part
         self._process = os.getpid()
         self._open: dict[str, _Session] = {}
 
@@ -44,23 +45,24 @@ class Sessions:
         if self._process != os.getpid():  # a forked process cannot use its parent's sessions
             self._process, self._open = os.getpid(), {}
         if name not in self._open:
-            self._open[name] = _Session(self.graphs[name])
+            self._open[name] = _Session(self.graphs[name], self._part)
         return self._open[name].run(arguments)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Sessions, (self.graphs,)
+        return Sessions, (self.graphs, self._part)
 
 
 class _Session:
     """One graph, ready to run on several threads at once."""
 
-    def __init__(self, graph: bytes) -> None:
+    def __init__(self, graph: bytes, part: int) -> None:
         import onnxruntime  # takes a moment to load
 
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 3
         self._session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+        self._part = part
         self._inputs: list[tuple[str, str, Any]] = []  # name, its argument, and its getter
         for value in self._session.get_inputs():
             argument, _, path = value.name.partition(".")
@@ -75,10 +77,12 @@ class _Session:
         elif whole > n:  # pad with copies of the last series
             index = np.minimum(np.arange(whole), n - 1)
             feed = {name: v.take(index, 0) for name, v in feed.items()}
-        if whole <= PART:
+        if whole <= self._part:
             return [torch.from_numpy(v[:n]) for v in self._session.run(None, feed)]
         feed = {name: np.ascontiguousarray(value) for name, value in feed.items()}
-        parts = in_parallel(lambda lo, hi: self._session.run(None, {k: v[lo:hi] for k, v in feed.items()}), whole, PART)
+        parts = in_parallel(
+            lambda lo, hi: self._session.run(None, {k: v[lo:hi] for k, v in feed.items()}), whole, self._part
+        )
         return [torch.from_numpy(np.concatenate(values)[:n]) for values in zip(*parts, strict=True)]
 
 
@@ -97,8 +101,8 @@ class _Function(nn.Module):
         return tuple(self._function(*(rebuild(tree, flat, name) for name, tree in self._like.items())))
 
 
-def export(model: nn.Module, function: Callable[..., Any], arguments: Sequence[Any]) -> bytes:
-    """The graph of a function of trees of tensors, for any number of series."""
+def export(model: nn.Module, function: Callable[..., Any], arguments: Sequence[Any], long: Iterable[str] = ()) -> bytes:
+    """The graph of a function of trees of tensors, for any number of series, and of rows in the inputs `long`."""
     wrapped = _Function(model, function, dict(zip(parameters(function), arguments, strict=True)))
     wrapped.eval()  # the exporter restores the mode that it finds
     values = tuple(wrapped.inputs.values())
@@ -112,7 +116,8 @@ def export(model: nn.Module, function: Callable[..., Any], arguments: Sequence[A
             cast(Any, sink),  # the exporter also accepts a file in memory
             input_names=list(wrapped.inputs),
             output_names=outputs,
-            dynamic_axes={name: {0: "series"} for name in (*wrapped.inputs, *outputs)},
+            dynamic_axes={name: {0: "series"} for name in (*wrapped.inputs, *outputs)}
+            | {name: {0: "series", 1: "rows"} for name in long},
             opset_version=OPSET,
             dynamo=False,
         )

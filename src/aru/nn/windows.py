@@ -23,11 +23,29 @@ class Values(NamedTuple):
     observed: Tensor
 
 
+class Older(NamedTuple):
+    """Values before the latest rows, in four bytes each: how far they are from the first value of their series."""
+
+    base: Float[Tensor, " series"]  # that first value, in double precision
+    away: Float[Tensor, "series older"]  # in single precision; infinite where missing
+
+    @property
+    def values(self) -> Values:
+        """The values themselves."""
+        observed = self.away.isfinite()
+        return Values(torch.where(observed, self.base.unsqueeze(1) + self.away.double(), 0.0), observed)
+
+    def replaced(self, values: Values) -> Older:
+        """The same series with other values."""
+        away = torch.where(values.observed, values.y - self.base.unsqueeze(1), torch.inf)
+        return Older(self.base, away.float())
+
+
 class Context(NamedTuple):
     """What networks read of each series: its latest rows, and sums over its whole history."""
 
-    rows: Rows  # (series, kept, ...), at least `input_size` of them
-    older: Values  # (series, .): earlier values, as far back as lags reach
+    rows: Rows  # (series, kept, ...)
+    older: Older  # earlier values, as far back as a forecast reads
     static: Static
     total: Float[Tensor, " series"]  # sum of |y|
     count: Float[Tensor, " series"]  # type: ignore[assignment]  # number of observations; hides tuple.count
@@ -136,11 +154,20 @@ def _unfold(x: Tensor, size: int, grid: Grid) -> Tensor:
 def all_values(context: Context, rows: Rows | None = None) -> Values:
     """All (series, row) values in the context of each series, followed by those of `rows`, if any."""
     parts = [Values(context.rows.y, context.rows.observed)]
-    if context.older.y.shape[1]:
-        parts.insert(0, context.older)
+    if context.older.away.shape[1]:
+        parts.insert(0, context.older.values)
     if rows is not None:
         parts.append(Values(rows.y, rows.observed))
     return parts[0] if len(parts) == 1 else Values(*(torch.cat(part, 1) for part in zip(*parts, strict=True)))
+
+
+def begun(context: Context, rows: Rows) -> Older:
+    """The older values; series whose first value is in `rows` get their base."""
+    if not (context.older.away.shape[1] and rows.y.shape[1]):
+        return context.older
+    first = rows.observed.to(torch.int8).argmax(1, keepdim=True)  # a row without a value has a y of 0
+    base = torch.where(context.count > 0, context.older.base, rows.y.gather(1, first)[:, 0])
+    return context.older._replace(base=base)
 
 
 def sums_after(context: Context, rows: Rows) -> tuple[Float[Tensor, "series after"], Float[Tensor, "series after"]]:

@@ -33,7 +33,7 @@ from aru.settings import Settings
 
 ONE_THREAD_SERIES = 64  # up to this many series torch uses one thread anyway
 SERIES_AT_ONCE = 2**14  # in one network pass, which bounds memory
-ROWS_AT_ONCE = 2**22  # rows of contexts and horizons in one network pass on a GPU, which needs larger batches
+ROWS_AT_ONCE = 2**22  # rows of contexts and horizons in one network pass
 REPLAYED_WINDOWS = 2**14  # windows of all series together, when history is replayed
 
 
@@ -99,10 +99,12 @@ class NetworkEngine(Engine):
         self.device = device
         self.h = settings.h
         self.models = [model.to(device).eval().requires_grad_(False) for model in models]
-        more = 0 if device.type == "cpu" else ROWS_AT_ONCE // (schema.input_size + settings.h)
-        self.at_once = max(SERIES_AT_ONCE, more)
+        fitting = max(ROWS_AT_ONCE // (schema.input_size + settings.h), 1)
+        larger = max if device.type != "cpu" else min  # a GPU needs larger batches
+        self.at_once = larger(SERIES_AT_ONCE, fitting)
         self.max_gap = schema.history + settings.longest_window
-        self.kept = max(schema.input_size, settings.h) if settings.follows_forecasts else schema.input_size
+        rows_kept = self.models[0].rows_kept or schema.input_size
+        self.kept = max(rows_kept, settings.h) if settings.follows_forecasts else rows_kept
         self.following = Following.of(settings, schema)
         self.columns = (*settings.futr_exog_list, *settings.hist_exog_list)
         self.static_columns = tuple(settings.stat_exog_list)
@@ -112,7 +114,7 @@ class NetworkEngine(Engine):
             self.networks = networks
         if device.type == "cpu":
             for model, functions in zip(self.models, self.networks, strict=True):
-                model.sessions = Sessions(functions) if functions else None
+                model.sessions = Sessions(functions, model.part) if functions else None
 
     @functools.cached_property
     def networks(self) -> Sequence[Mapping[str, bytes]]:
@@ -124,7 +126,7 @@ class NetworkEngine(Engine):
             return {}
         model.sessions = None  # so that torch traces the functions
         return {
-            name: export(model, getattr(model, name), arguments)
+            name: export(model, getattr(model, name), arguments, model.long_inputs)
             for name, arguments in model.samples(*self.sample(2)).items()
         }
 
@@ -236,6 +238,7 @@ class NetworkEngine(Engine):
             else:
                 made, failed = self._make(state, future, [*quantiles, *following.quantiles])
                 mean, values = following.issue(state.followed, made, quantiles)
+                mean, values = (self.models[0].possible(state.context, v, v is values) for v in (mean, values))
         if self.schema.integer:
             values = values.round()  # rounding is monotone, so these are the quantiles of the rounded y
         return Forecast(mean, values, failed | ~mean.isfinite().all(1))

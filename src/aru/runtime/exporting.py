@@ -35,7 +35,7 @@ def write_networks(runtime: ForecastRuntime, folder: Path, ids: pd.Index[Any], s
             "Choose another model; docs/methods.md says which.",
         )
     about = {
-        "functions": {name: _describe(engine, name) for name in engine.models[0].exported},
+        "functions": {name: _describe(engine, name) for name in engine.networks[0]},
         "settings": engine.settings.to_json(),
         "schema": engine.schema.to_json(),
     }

@@ -93,6 +93,8 @@ class ForecastRuntime(Runtime[NetworkEngine]):
     ) -> dict[str, Any]:
         """The same for the first h steps of series without any value. Series in `known` are refused."""
         engine = self.engine
+        if not engine.models[0].cold_starts:
+            raise FutureError("A pretrained model forecasts from past values", "Give series one value with update.")
         panel = read_future(futr_df, self.freq, list(engine.settings.futr_exog_list))
         self.check_kinds(panel, "futr_df")
         old = panel.ids[panel.ids.isin(list(known))]

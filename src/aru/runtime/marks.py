@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from aru.data.columns import Bools, Floats, Ints
+from aru.data.columns import Bools, Floats, Ints, name_rows
 from aru.data.frames import percentages, quantiles_of
 from aru.data.frequency import Frequency
 from aru.data.naive import SeasonalNaive
@@ -22,6 +22,7 @@ from aru.errors import AruWarning, listing
 from aru.runtime.backtest import Fold, possible_cutoffs, rolling
 from aru.runtime.engine import NetworkEngine
 from aru.runtime.forecasting import ForecastRuntime
+from aru.runtime.trained import Trained
 from aru.settings import Settings
 
 LEVEL = 90  # of the intervals on the scorecard of a training
@@ -183,3 +184,20 @@ def warn_short(panel: Panel, cutoffs: Ints) -> None:
             AruWarning,
             stacklevel=4,
         )
+
+
+def warn_cutoffs(trained: Trained, panel: Panel, cutoffs: Ints) -> bool:
+    """Warn about cutoffs inside the training data, where scores are too good. Return whether there are any."""
+    at = trained.ids.get_indexer(panel.ids)
+    until = np.append(trained.until, np.iinfo(np.int64).min)[at]  # the last one where a series is new
+    first = np.where(cutoffs >= 0, panel.ds[cutoffs], np.iinfo(np.int64).max).min(0)
+    inside = np.flatnonzero(first < until)
+    if len(inside):
+        warnings.warn(
+            f"{len(inside)} series have cutoffs inside the training data: "
+            f"{name_rows(panel.ids[inside], first[inside], panel.datetime)}. These scores are too good; "
+            "evaluate on later rows.",
+            AruWarning,
+            stacklevel=4,
+        )
+    return len(inside) > 0

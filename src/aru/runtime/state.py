@@ -14,7 +14,7 @@ from torch import Tensor
 
 from aru.data.rows import Rows, Static
 from aru.data.schema import Schema
-from aru.nn.windows import Context, Values, sums_after
+from aru.nn.windows import Context, Older, Values, begun, sums_after
 
 
 class SeriesState(NamedTuple):
@@ -34,7 +34,7 @@ def empty_context(schema: Schema, static: Static, kept: int, device: torch.devic
     older = max(schema.history - kept, 0)
     return Context(
         rows=Rows(*(zeros(n, kept, *v.shape[1:], dtype=v.dtype) for v in schema.no_rows)),
-        older=Values(zeros(n, older, dtype=torch.float64), zeros(n, older, dtype=torch.bool)),
+        older=Older(zeros(n, dtype=torch.float64), torch.full((n, older), torch.inf, device=device)),
         static=Static(*(v.to(device) for v in static)),
         total=zeros(n, dtype=torch.float64),
         count=zeros(n, dtype=torch.float64),
@@ -51,10 +51,12 @@ def move_on(context: Context, rows: Rows, steps: Tensor | None = None) -> Contex
         total, count = (v[:, -1] if steps is None else v.gather(1, steps[:, None])[:, 0] for v in sums)
     old = context.rows
     older = context.older
-    if older.y.shape[1]:
-        before = Values(torch.cat([older.y, old.y], 1), torch.cat([older.observed, old.observed], 1))
-        after = Values(_latest(before.y, rows.y, steps), _latest(before.observed, rows.observed, steps))
-        older = Values(*(v[:, : older.y.shape[1]] for v in after))
+    if older.away.shape[1]:
+        older = begun(context, rows)
+        leaving = older.replaced(Values(old.y, old.observed)).away  # if they leave the latest rows
+        coming = older.replaced(Values(rows.y, rows.observed)).away
+        away = _latest(torch.cat([older.away, leaving], 1), coming, steps)[:, : older.away.shape[1]]
+        older = older._replace(away=away)
     return Context(
         rows=Rows(*(_latest(o, r, steps) for o, r in zip(old, rows, strict=True))),
         older=older,

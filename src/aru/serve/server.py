@@ -12,10 +12,10 @@ from pathlib import Path
 import uvicorn
 
 from aru.errors import ConfigError, verbatim
+from aru.forecaster import Forecaster
 from aru.serve.app import create_app
 from aru.serve.limits import LogBudget
 from aru.serve.options import Options
-from aru.settings import AcceleratorName
 from aru.stream import Stream
 
 PATIENCE = 30  # seconds to finish requests when the service stops
@@ -23,10 +23,9 @@ QUEUE = 2048  # connections that wait to be accepted
 
 
 def serve(
-    model: Path,
+    load: Callable[[], Forecaster],
     state: Path,
     options: Options,
-    accelerator: AcceleratorName = "auto",
     started: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Serve until the process is asked to stop. `started` is called with the address when the model is warmed up.
@@ -35,7 +34,7 @@ def serve(
     """
     listener = listen(options)
     try:
-        app = create_app(Stream(model, state, accelerator=accelerator), options)
+        app = create_app(Stream(load(), state), options)
         _bound_logs()
         config = uvicorn.Config(
             app,

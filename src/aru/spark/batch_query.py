@@ -54,7 +54,7 @@ def forecast_batch(
 
     A shard is one task, which holds the shard's rows in memory: choose `shards` so that they fit.
     """
-    forecaster = shipping.load(model)
+    forecaster = dataframes.suited(shipping.load(model), df)
     options = ShardOptions.of(level, correctable_steps, states=True)
     output = dataframes.output_schema(KeyTypes.of(forecaster), dataframes.forecasts_of(forecaster, level), states=True)
     rows = dataframes.by_shard(df, forecaster, shards, "df")
@@ -77,7 +77,7 @@ def backtest_batch(
     adapt: bool = True,
 ) -> DataFrame:
     """`Forecaster.cross_validation` over all shards. Malformed rows are an error, as there."""
-    forecaster = shipping.load(model)
+    forecaster = dataframes.suited(shipping.load(model), df)
     rows = dataframes.by_shard(df, forecaster, shards, "df")
     output = dataframes.backtest_schema(KeyTypes.of(forecaster), dataframes.forecasts_of(forecaster, level))
     name = shipping.ship(df.sparkSession, forecaster)

@@ -47,6 +47,14 @@ class KeyTypes(NamedTuple):
 # Columns in
 
 
+def suited(forecaster: Forecaster, df: DataFrame) -> Forecaster:
+    """A pretrained model without series takes the types of ids and times from the DataFrame."""
+    if not {"unique_id", "ds"} <= set(df.columns):
+        return forecaster  # `by_shard` will say so
+    integer = [isinstance(df.schema[name].dataType, T.IntegralType) for name in ("unique_id", "ds")]
+    return forecaster.for_types(integer[0], not integer[1])
+
+
 def by_shard(df: DataFrame, forecaster: Forecaster, shards: int, name: str, *, future: bool = False) -> DataFrame:
     """The model's columns, cast to its types, with `shard` and, for unusable rows, `fault`."""
     schema, types = forecaster.runtime.schema, KeyTypes.of(forecaster)

@@ -46,7 +46,8 @@ def forecast_stream(
     Returns:
         Rows of kind "forecast", "no_forecast" and "left_out"; see `aru.spark.shard`.
     """
-    spark, forecaster = observations.sparkSession, shipping.load(model)
+    spark = observations.sparkSession
+    forecaster = dataframes.suited(shipping.load(model), observations)
     options = ShardOptions.of(level, correctable_steps, states=False)
     output = dataframes.output_schema(KeyTypes.of(forecaster), dataframes.forecasts_of(forecaster, level), states=False)
     rows = dataframes.by_shard(observations, forecaster, shards, "observations")

@@ -18,12 +18,12 @@ from typing import Any, NamedTuple
 import lightning.pytorch as pl
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
 from aru.data.rows import Static
 from aru.data.schema import Schema
 from aru.errors import NumericalError
-from aru.models.interface import Losses, Model
+from aru.models.interface import Losses, TrainedModel
 from aru.nn.windows import Block, Grid, Sums, gather_block, running_sums
 from aru.settings import Settings
 from aru.training.batches import MAX_WINDOWS, Batch, SeriesOfPart, Source, trained_lengths
@@ -54,7 +54,7 @@ class Training(pl.LightningModule):
     """Optimises one model."""
 
     def __init__(
-        self, model: Model, source: Source, settings: Settings, schema: Schema, origin: Provenance | None = None
+        self, model: TrainedModel, source: Source, settings: Settings, schema: Schema, origin: Provenance | None = None
     ) -> None:
         super().__init__()
         self.origin = origin  # for checkpoints
@@ -267,7 +267,7 @@ class Training(pl.LightningModule):
         self.skipped_steps += int(faults.steps)
         self.careful = self.careful or bool(self.failed or self.skipped_steps)
 
-    def final_model(self) -> Model:
+    def final_model(self) -> TrainedModel:
         """The weights to forecast with."""
         return self.model if self.average is None else self.average
 
@@ -293,7 +293,7 @@ class Training(pl.LightningModule):
         )
 
 
-def _by_type(model: Model, average: Model) -> list[tuple[list[Tensor], list[Tensor]]]:
+def _by_type(model: nn.Module, average: nn.Module) -> list[tuple[list[Tensor], list[Tensor]]]:
     """Parameters and their averages, in lists of one type each, for fused operations."""
     pairs = list(zip(model.parameters(), average.parameters(), strict=True))
     types = dict.fromkeys(trained.dtype for trained, _ in pairs)

@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader
 from aru.data.schema import Schema
 from aru.errors import AruWarning, ConfigError, StorageError, listing, quoted, verbatim
 from aru.models import build, with_settings
-from aru.models.interface import Model
+from aru.models.interface import TrainedModel
 from aru.nn.device import choose_device
 from aru.settings import Settings
 from aru.training.batches import Batches, Everything, SeriesOfPart, Source
@@ -99,9 +99,9 @@ class Run(NamedTuple):
     """
 
     settings: Settings
-    models: list[Model]
+    models: list[TrainedModel]
     val_loss: float
-    before: list[Model]
+    before: list[TrainedModel]
 
 
 class Checkpoints(NamedTuple):
@@ -193,7 +193,7 @@ def last_steps(settings: Settings) -> int:
     return max(1, settings.max_steps // 10)
 
 
-def _copied(model: Model, weights: dict[str, Tensor]) -> Model:
+def _copied(model: TrainedModel, weights: dict[str, Tensor]) -> TrainedModel:
     copied = copy.deepcopy(model)
     copied.load_state_dict(weights)
     return copied.cpu().eval()

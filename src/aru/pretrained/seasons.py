@@ -1,4 +1,4 @@
-"""Periods found in the values themselves, for series whose frequency is unknown or says nothing about seasons."""
+"""The periods that a network is told: those of the frequency, or those found in the values of each series."""
 
 from __future__ import annotations
 
@@ -6,14 +6,34 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-LEAST = 0.3
-"""Share of the change over a lag that must vanish at a period."""
-DOUBT = 0.2
-"""How much more must vanish where the history holds hardly enough seasons."""
-SEASONS = 2.5
-"""Seasons that the history must hold."""
-LONGER = 4
-"""Main periods that the longer one must hold; where it was only two, telling it made forecasts worse."""
+from aru.data.frequency import DAY, Frequency
+
+LEAST_DIP = 0.3  # share of the change over a lag that must vanish at a period
+DOUBT = 0.2  # how much more must vanish where the history holds hardly enough seasons
+SEASONS_NEEDED = 2.5  # seasons that the history must hold
+LONGER = 4  # main periods that the longer one must hold; where it was only two, telling it made forecasts worse
+LONGEST_TOLD = 672  # rows; the network reads 1,024, so that it cannot compare longer seasons
+
+
+def told_by(freq: Frequency, season_length: int | None) -> tuple[int, int] | None:
+    """Main and longer period in rows, 0 for none, from the season that a user names or from the frequency.
+
+    None if neither says anything: then they are looked for in each series.
+    """
+    if season_length is not None:
+        return season_length, 0
+    seasons = freq.seasons()
+    if seasons == (7,):
+        return 7, 365
+    if seasons == (5,):
+        return 5, 261
+    if freq.yearly:
+        return 1, 0
+    fit = [season for season in seasons if season <= LONGEST_TOLD]
+    hour = DAY // 24
+    if not fit and seasons and freq.step is not None and hour % freq.step == 0:  # minutes: a day does not fit
+        return hour // freq.step, 0
+    return (fit[0], fit[1] if len(fit) > 1 else 0) if fit else None
 
 
 def change_by_lag(z: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
@@ -36,8 +56,10 @@ def dips(z: Tensor, mask: Tensor) -> Tensor:
     low, high = (lag + 1) // 2, (3 * lag // 2).clamp(max=z.shape[1] - 1)
     around = (total[:, high + 1] - total[:, low] - change) / (high - low).clamp(min=1)
     depth = 1 - change / around.clamp(min=1e-9)
-    used = SEASONS * lag / mask.sum(1, keepdim=True).clamp(min=1)  # of the history, by the least number of seasons
-    clear = depth > torch.clamp(3 / pairs.clamp(min=1).sqrt(), min=LEAST) + DOUBT * used
+    used = (
+        SEASONS_NEEDED * lag / mask.sum(1, keepdim=True).clamp(min=1)
+    )  # of the history, by the least number of seasons
+    clear = depth > torch.clamp(3 / pairs.clamp(min=1).sqrt(), min=LEAST_DIP) + DOUBT * used
     bottom = change <= torch.minimum(change.roll(1, 1), change.roll(-1, 1))
     return torch.where(bottom & clear & (lag >= 2) & (used <= 1) & (around > 1e-9), depth, 0.0)
 

@@ -16,6 +16,7 @@ Notable choices:
 
 from __future__ import annotations
 
+import functools
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,18 +27,17 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pretraining.clocks import HORIZON
-
-CONTEXT = 1024
+CONTEXT = 1024  # most rows that a network reads
+HORIZON = 64  # steps ahead that it forecasts at once
 LEVELS = (0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.975, 0.99)
 MEDIAN = LEVELS.index(0.5)
-LAGS, SHOWN = 8, 3  # seasons looked at, and those that are shown one by one beside their mean
-STEP_FEATURES = 2 * (2 * SHOWN + 2)
+LAGS, SEASONS_SHOWN = 8, 3  # seasons looked at, and those that are shown one by one beside their mean
+STEP_FEATURES = 2 * (2 * SEASONS_SHOWN + 2)
 TICKS = 21  # a period is told by bumps on the logarithm of it
 
 
 @dataclass(frozen=True)
-class Size:
+class PatchShape:
     """Shape of a network.
 
     Attributes:
@@ -74,14 +74,14 @@ class Size:
         return -(-inside // self.patch) * self.patch + -(-beyond // (self.patch * self.pool)) * self.patch * self.pool
 
 
-SIZES = {
-    "nano": Size(64, 2, 2, step=12),
-    "mini": Size(128, 3, 3, step=32),
-    "base": Size(256, 5, 3, step=64),
+SHAPES = {
+    "nano": PatchShape(64, 2, 2, step=12),
+    "mini": PatchShape(128, 3, 3, step=32),
+    "base": PatchShape(256, 5, 3, step=64),
 }
 
 
-class Block(nn.Module):
+class PatchBlock(nn.Module):
     """Attention and a feed-forward layer, both added to what came in. With a memory, x attends to both.
 
     Attention is written out: over so few tokens the fused kernels of a GPU are slower, and it exports as it stands.
@@ -105,7 +105,8 @@ class Block(nn.Module):
         scores = query @ key.transpose(2, 3) * (query.shape[-1] ** -0.5) + absent
         mixed = (scores.softmax(-1) @ value).transpose(1, 2).flatten(2)
         x = x + self.out(mixed)
-        return x + self.narrow(F.relu(self.widen(self.between(x))).square())
+        out: Tensor = x + self.narrow(F.relu(self.widen(self.between(x))).square())
+        return out
 
     def split(self, x: Tensor) -> Tensor:
         """Heads apart: (batch, heads, tokens, width of a head)."""
@@ -122,33 +123,35 @@ class Embedding(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """On the last dimension."""
-        return self.direct(x) + self.narrow(F.relu(self.widen(x)).square())
+        out: Tensor = self.direct(x) + self.narrow(F.relu(self.widen(x)).square())
+        return out
 
 
-class Network(nn.Module):
+class PatchNetwork(nn.Module):
     """From scaled values (0 where missing), their mask and two periods to quantiles of the scaled future."""
 
-    def __init__(self, size: Size):
+    def __init__(self, size: PatchShape):
         super().__init__()
         self.size, width, patch = size, size.width, size.patch
         self.embed, self.future = Embedding(3 * patch, width), nn.Linear(STEP_FEATURES * patch, width)
         self.hint = nn.Linear(2 * TICKS, width)
         self.position = nn.Parameter(torch.randn(size.tokens, width) * 0.02)
         self.place = nn.Parameter(torch.randn(HORIZON // patch, width) * 0.02)
-        self.encoder = nn.ModuleList(Block(width, size.heads, 2 * width) for _ in range(size.encoder))
-        self.decoder = nn.ModuleList(Block(width, size.heads, 3 * width) for _ in range(size.decoder))
+        self.encoder = nn.ModuleList(PatchBlock(width, size.heads, 2 * width) for _ in range(size.encoder))
+        self.decoder = nn.ModuleList(PatchBlock(width, size.heads, 3 * width) for _ in range(size.decoder))
         self.memory, self.last = nn.LayerNorm(width), nn.LayerNorm(width)
         self.to_steps, self.gates = nn.Linear(width, patch * size.step), nn.Linear(width, STEP_FEATURES)
         self.lagged = nn.Linear(STEP_FEATURES, size.step, bias=False)
         self.straight = nn.Linear(STEP_FEATURES, 1, bias=False)
         self.quantiles = nn.Linear(size.step, len(LEVELS))
+        self.sums: Tensor
         self.register_buffer("sums", quantile_sums(), persistent=False)
         for layer in (*self.encoder, *self.decoder):
             nn.init.zeros_(layer.out.weight)
             nn.init.zeros_(layer.narrow.weight)
 
     def forward(self, z: Tensor, mask: Tensor, periods: Tensor) -> Tensor:
-        """Z and mask (batch, rows), rows as `Size.rows` counts them; periods (batch or 1, 2). Gives (batch, 64, 15)."""
+        """Z and mask (batch, rows as `PatchShape.rows` counts them), periods (batch or 1, 2) to (batch, 64, 15)."""
         tokens, future, steps, known = self.inputs(z, mask, periods)
         return self.outputs(self.mix(tokens, future, known), steps)
 
@@ -158,7 +161,8 @@ class Network(nn.Module):
         if not self.size.hints:
             periods = torch.zeros_like(periods)
         rows = torch.stack([z, seasonal_difference(z, mask, periods), mask], 1)
-        old = sum(rows[..., i : -self.size.fine : self.size.pool] for i in range(self.size.pool))
+        pooled = [rows[..., i : -self.size.fine : self.size.pool] for i in range(self.size.pool)]
+        old = functools.reduce(torch.add, pooled)
         old = torch.cat([old[:, :2] / old[:, 2:].clamp(min=1), old[:, 2:] / self.size.pool], 1)
         rows = torch.cat([old, rows[..., -self.size.fine :]], -1).reshape(z.shape[0], 3, -1, patch)
         known = rows[:, 2].amax(-1) > 0
@@ -177,7 +181,8 @@ class Network(nn.Module):
         memory, absent = self.memory(tokens), F.pad(absent, (0, future.shape[1]))
         for block in self.decoder:
             future = block(future, absent, memory)
-        return self.last(future)
+        mixed: Tensor = self.last(future)
+        return mixed
 
     def outputs(self, future: Tensor, steps: Tensor) -> Tensor:
         """Quantiles of each step: the median, and from it outward by positive amounts."""
@@ -195,10 +200,10 @@ class Network(nn.Module):
         save_file(weights, path, {"size": json.dumps(asdict(self.size)), **metadata})
 
     @classmethod
-    def load(cls, path: Path) -> Network:
+    def load(cls, path: Path) -> PatchNetwork:
         """Read weights written by `save`."""
         with safe_open(path, "pt") as file:
-            network = cls(Size(**json.loads(file.metadata()["size"])))
+            network = cls(PatchShape(**json.loads(file.metadata()["size"])))
             network.load_state_dict({name: file.get_tensor(name).float() for name in file.keys()})  # noqa: SIM118
         return network
 
@@ -251,4 +256,4 @@ def seasons_before(z: Tensor, mask: Tensor, periods: Tensor) -> Tensor:
     value = taken(z, index).reshape(shape) * there
     count = there.sum(-1, keepdim=True)
     mean = value.sum(-1, keepdim=True) / count.clamp(min=1)
-    return torch.cat([value[..., :SHOWN], there[..., :SHOWN], mean, count / LAGS], -1).flatten(2)
+    return torch.cat([value[..., :SEASONS_SHOWN], there[..., :SEASONS_SHOWN], mean, count / LAGS], -1).flatten(2)

@@ -1,0 +1,147 @@
+"""A pretrained network as a forecasting method: it reads the past values of a series and needs no training."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from aru.data.frequency import Frequency
+from aru.data.rows import Rows
+from aru.data.schema import Schema
+from aru.models.interface import Empty, Model, Output
+from aru.nn.threads import in_parallel
+from aru.nn.windows import Context, all_values
+from aru.pretrained.ahead import forecast
+from aru.pretrained.patches import LEVELS, SHAPES, PatchNetwork
+from aru.pretrained.seasons import found, told_by
+from aru.pretrained.weights import read_weights, shape_name
+from aru.settings import Settings
+
+ROWS_KEPT = 48  # rows of a series with their times and in full precision; older values are kept in four bytes each
+
+
+class Ahead(NamedTuple):
+    """A network's output."""
+
+    quantiles: Float[Tensor, "series step level"]  # in the network's units
+
+
+class Quantiles(NamedTuple):
+    """Forecast distribution of y by its quantiles at `LEVELS`."""
+
+    values: Float[Tensor, "series lead level"]
+    nonnegative: Bool[Tensor, "series 1"]
+    whole: Bool[Tensor, "series 1"]
+
+    def quantile(self, q: float) -> Tensor:
+        """Between two levels, and beyond the outer ones, the quantile of a normal distribution through both."""
+        at, part = _between(q)
+        low, high = self.values[..., at], self.values[..., at + 1]
+        return restrict(low + part * (high - low), self.nonnegative, self.whole)
+
+    def mean(self) -> Tensor:
+        """Mean of y. Beyond the outer levels the distribution ends."""
+        possible = restrict(self.values, self.nonnegative.unsqueeze(-1))
+        return (possible * torch.tensor(_weights(), dtype=possible.dtype, device=possible.device)).sum(-1)
+
+
+def restrict(values: Tensor, nonnegative: Tensor, whole: Tensor | None = None) -> Tensor:
+    """The nearest values that y can have."""
+    values = torch.where(nonnegative, values.clamp(min=0), values)
+    return values if whole is None else torch.where(whole, values.round(), values)
+
+
+class ZeroShot(Model):
+    """A pretrained network. Series have no state beyond their context; an update costs no pass of the network."""
+
+    adapts = False
+    cold_starts = False
+    rows_kept = ROWS_KEPT
+    part = 32
+    long_inputs = ("z", "known")
+    exported = MappingProxyType({"run_told": Ahead, "run_found": Ahead})
+
+    def __init__(self, settings: Settings, schema: Schema) -> None:
+        super().__init__()
+        self.shape = SHAPES[shape_name(str(settings.size))]
+        with torch.random.fork_rng(devices=[]):  # its initial weights are not used
+            self.patches = PatchNetwork(self.shape)
+        self.support = settings.support
+        self.periods = told_by(Frequency(settings.freq), settings.season_length)
+
+    def load(self, name: str) -> None:
+        """Take the shipped weights of this version."""
+        self.patches.load_state_dict(read_weights(name))
+
+    def init_state(self, n: int) -> Empty:
+        """No state beyond the context."""
+        return Empty()
+
+    def run_told(self, z: Float[Tensor, "series rows"], known: Float[Tensor, "series rows"]) -> Ahead:
+        """The network, told the periods of the frequency."""
+        return Ahead(self.patches(z, known, torch.tensor([self.periods], device=z.device)))
+
+    def run_found(self, z: Float[Tensor, "series rows"], known: Float[Tensor, "series rows"], periods: Tensor) -> Ahead:
+        """The network, told the periods that were found in each series."""
+        return Ahead(self.patches(z, known, periods))
+
+    def samples(self, context: Context, future: Rows) -> dict[str, tuple[Any, ...]]:
+        """Example arguments of the function that is used."""
+        z = torch.zeros(len(context.total), self.shape.rows(2 * self.shape.fine), device=context.total.device)
+        if self.periods is not None:
+            return {"run_told": (z, z)}
+        return {"run_found": (z, z, torch.zeros(len(z), 2, dtype=torch.int64, device=z.device))}
+
+    def forecast(self, state: Empty, context: Context, future: Rows) -> Output:
+        """Quantiles of the (series, h) rows after the context."""
+        y, observed = all_values(context)
+        h, period = future.ds.shape[1], (self.periods or (0,))[0]
+        parts = in_parallel(
+            lambda lo, hi: forecast(self._run, self.shape, y[lo:hi], observed[lo:hi], h, period),
+            len(y),
+            self.part if y.device.type == "cpu" else len(y) or 1,
+        )
+        values = torch.cat(parts) if parts else y.new_zeros(0, h, len(LEVELS))
+        failed = torch.zeros(len(y), dtype=torch.bool, device=y.device)
+        return Output(Quantiles(values, *self._support(y, observed)), failed)
+
+    def possible(self, context: Context, values: Tensor, whole: bool) -> Tensor:
+        """The nearest values that y can have."""
+        nonnegative, integers = self._support(*all_values(context))
+        return restrict(values, nonnegative, integers if whole else None)
+
+    def _run(self, z: Tensor, known: Tensor) -> Tensor:
+        if self.periods is not None:
+            told: Ahead = self.call("run_told", z, known)
+            return told.quantiles
+        seen: Ahead = self.call("run_found", z, known, found(z, known))
+        return seen.quantiles
+
+    def _support(self, y: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
+        """Whether y is nonnegative, and whole, (series, 1). With "auto", as all values in the context are."""
+        if self.support != "auto":
+            each = torch.ones(len(y), 1, dtype=torch.bool, device=y.device)
+            return each & (self.support != "real"), each & (self.support == "count")
+        nonnegative = ((y >= 0) | ~observed).all(1, keepdim=True)
+        return nonnegative, nonnegative & ((y == y.round()) | ~observed).all(1, keepdim=True)
+
+
+@functools.cache
+def _between(q: float) -> tuple[int, float]:
+    """The level at or below q, and how far q is on the way to the next one, in standard normal deviates."""
+    z, known = (torch.special.ndtri(torch.tensor(v, dtype=torch.float64)) for v in (q, LEVELS))
+    at = int(torch.searchsorted(known, z, right=True).clamp(1, len(LEVELS) - 1)) - 1
+    return at, float((z - known[at]) / (known[at + 1] - known[at]))
+
+
+@functools.cache
+def _weights() -> list[float]:
+    """The weight of each quantile in the mean."""
+    ends = [0.0, *((a + b) / 2 for a, b in itertools.pairwise(LEVELS)), 1.0]
+    return [b - a for a, b in itertools.pairwise(ends)]

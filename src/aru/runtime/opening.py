@@ -1,0 +1,70 @@
+"""Runtimes of pretrained models. They know no series yet: the first frame decides the types of ids and times."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from aru.data.columns import as_frame
+from aru.data.frames import FrameStyle
+from aru.data.frequency import Frequency
+from aru.data.schema import Schema
+from aru.models import build
+from aru.models.interface import Model
+from aru.nn.device import choose_device
+from aru.pretrained.patches import CONTEXT
+from aru.pretrained.zero_shot import ZeroShot
+from aru.runtime.engine import NetworkEngine
+from aru.runtime.forecasting import ForecastRuntime
+from aru.settings import PRETRAINED, Settings
+
+
+def new_model(settings: Settings, schema: Schema) -> Model:
+    """A model with the shapes of saved weights."""
+    return ZeroShot(settings, schema) if settings.model == PRETRAINED else build(settings, schema)
+
+
+def open_pretrained(settings: Settings) -> ForecastRuntime:
+    """The shipped network that `settings.size` names, for series with strings as ids, until a frame says otherwise."""
+    freq = Frequency(settings.freq)
+    datetime = not isinstance(settings.freq, int)
+    schema = Schema(
+        input_size=CONTEXT,
+        lags=(),
+        distribution="quantiles",
+        datetime=datetime,
+        integer_ids=False,
+        nonnegative=settings.support in ("nonnegative", "count"),
+        integer=settings.support == "count",
+        unit=1.0,
+        typical_scale=1.0,
+        calendar=(),
+        futr=((), ()),
+        hist=((), ()),
+        stat=((), ()),
+    )
+    model = ZeroShot(settings, schema)
+    model.load(str(settings.size))
+    engine = NetworkEngine(settings, schema, [model], choose_device(settings.accelerator))
+    return ForecastRuntime(engine, freq, FrameStyle("pandas", "ns" if datetime else "int"))
+
+
+def suit(runtime: ForecastRuntime, df: Any) -> ForecastRuntime:
+    """The runtime of a pretrained model without series, for ids and times of the types in `df`."""
+    frame = as_frame(df, "df")
+    if not {"unique_id", "ds"} <= set(frame.columns):
+        return runtime  # reading it will say so
+    style = FrameStyle.of(frame)
+    return with_types(runtime, frame["unique_id"].dtype.is_integer(), style.ds != "int", style)
+
+
+def with_types(runtime: ForecastRuntime, integer_ids: bool, datetime: bool, style: FrameStyle) -> ForecastRuntime:
+    """The same for these types, and for results of this style."""
+    schema, engine = runtime.schema, runtime.engine
+    datetime = datetime or isinstance(runtime.freq.freq, str)  # integers as times are then refused
+    if (integer_ids, datetime) != (schema.integer_ids, schema.datetime):
+        schema = dataclasses.replace(schema, integer_ids=integer_ids, datetime=datetime)
+        engine = NetworkEngine(engine.settings, schema, engine.models, engine.device, engine.networks)
+    elif style == runtime.style:
+        return runtime
+    return ForecastRuntime(engine, runtime.freq, style)

@@ -1,0 +1,85 @@
+"""A model with the states of its series, as a forecaster holds it and as a folder keeps it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from aru.data.frames import FrameStyle
+from aru.data.frequency import Frequency, Times
+from aru.data.schema import Schema
+from aru.nn.device import choose_device
+from aru.nn.tree import leaves, rebuild
+from aru.runtime.engine import NetworkEngine
+from aru.runtime.forecasting import ForecastRuntime
+from aru.runtime.opening import new_model
+from aru.runtime.table import StateTable
+from aru.settings import AcceleratorName, Settings
+from aru.store.exchange import index_of
+from aru.store.folder import Saved
+
+
+class Trained(NamedTuple):
+    """The result of training: model and states."""
+
+    runtime: ForecastRuntime
+    table: StateTable  # the states of all series
+    ids: pd.Index[Any]  # the series that were trained on
+    until: Times  # the latest training time of each of them
+
+    def to_saved(self, model: Mapping[str, Any], series: Mapping[str, Any]) -> Saved:
+        """The contents of a folder. `model` and `series` are further facts that JSON can hold."""
+        engine = self.runtime.engine
+        parts = [(f"{i}.{k}", v) for i, m in enumerate(engine.models) for k, v in m.state_dict().items()]
+        networks = {f"{i}-{name}": g for i, graphs in enumerate(engine.networks) for name, g in graphs.items()}
+        weights, states = (  # copies: safetensors cannot write tensors that share memory
+            {k: v.detach().cpu().contiguous().clone() for k, v in tensors}
+            for tensors in (parts, leaves(self.table.states))
+        )
+        about = {
+            "settings": engine.settings.to_json(),
+            "schema": engine.schema.to_json(),
+            "frame": self.runtime.style.to_json(),
+            "members": len(engine.models),
+        }
+        known = {"ids": self.table.ids, "trained_ids": self.ids.tolist(), "trained_until": self.until.tolist()}
+        return Saved({**about, **model}, weights, {**known, **series}, states, networks)
+
+
+def begin_trained(runtime: ForecastRuntime) -> Trained:
+    """A model without series, trained on none."""
+    ids = index_of([], runtime.schema.integer_ids)
+    return Trained(runtime, StateTable([], runtime.no_records().now), ids, np.zeros(0, np.int64))
+
+
+def from_saved(saved: Saved, accelerator: AcceleratorName) -> Trained:
+    """The inverse of `to_saved`. What does not fit together is an error of any kind."""
+    settings = dataclasses.replace(Settings.from_json(saved.model["settings"]), accelerator=accelerator)
+    schema = Schema.from_json(saved.model["schema"])
+    models, networks = [], []
+    for i in range(saved.model["members"]):
+        model = new_model(settings, schema)
+        model.load_state_dict(_below(saved.weights, f"{i}."))
+        models.append(model)
+        networks.append(_below(saved.networks, f"{i}-"))
+    engine = NetworkEngine(settings, schema, models, choose_device(accelerator), networks)
+    # Copied into aligned memory: tensors of the file may be unaligned, which changes the last bits of results.
+    flat = {key: value.clone() for key, value in saved.states.items()}
+    states = rebuild(engine.empty(schema.no_static()), flat)
+    if len(saved.series["ids"]) != len(states.last):
+        raise ValueError(f"{len(saved.series['ids'])} series but {len(states.last)} states")
+    return Trained(
+        runtime=ForecastRuntime(engine, Frequency(settings.freq), FrameStyle(**saved.model["frame"])),
+        table=StateTable(saved.series["ids"], states),
+        ids=index_of(saved.series["trained_ids"], schema.integer_ids),
+        until=np.array(saved.series["trained_until"], dtype=np.int64),
+    )
+
+
+def _below(values: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    """The items whose name begins with a prefix, named without it."""
+    return {name.removeprefix(prefix): value for name, value in values.items() if name.startswith(prefix)}
