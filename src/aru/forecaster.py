@@ -43,6 +43,7 @@ from aru.settings import (
 from aru.store.exchange import index_of
 from aru.store.folder import Saved, read_folder, write_folder
 
+MOST_REQUESTS = 1000  # files whose digests a forecaster keeps
 SPARSE = 0.1  # if fewer of the steps have a row, the frequency is probably wrong
 
 
@@ -53,6 +54,7 @@ class Trained(NamedTuple):
     table: StateTable  # the states of all series
     ids: pd.Index[Any]  # the series that were trained on
     until: Times  # the latest training time of each of them
+    requests: tuple[str, ...] = ()  # digests of the latest files that were consumed, latest first
 
 
 class Forecaster:
@@ -195,22 +197,35 @@ class Forecaster:
         Rows that a series has consumed before are counted as duplicates and ignored. Any other row at or before a
         series' latest time is late: `late="raise"` rejects the call, "skip" applies the other rows.
         """
-        runtime, table = self.runtime, self.table
+        return self.apply(df, static_df, late)
+
+    def apply(
+        self, df: Any, static_df: Any = None, late: Literal["raise", "skip"] = "raise", request: bytes | None = None
+    ) -> UpdateResult:
+        """The same as `update`. `request` is the digest of what the rows came with (`aru.store.receipts`).
+
+        It is kept with the states. If it was kept before, these rows are a repetition, and no row of it is late.
+        """
+        trained = self._require_training()
+        runtime, table, name = trained.runtime, trained.table, "" if request is None else request.hex()
+        resent = name in trained.requests
         new = runtime.read(df)
         places = table.places(new.ids)
         known = places >= 0
         record = Record(table.take(places[known]))
         style = FrameStyle.of(df, runtime.style)
-        update = runtime.update(new, new.ids[known], record, static_df, late, style=style)
+        update = runtime.update(new, new.ids[known], record, static_df, late, style=style, resent=resent)
         if update.record is not None:
             table.put(update.ids, update.record.now)
+        if name and not resent:
+            self.trained = trained._replace(requests=(name, *trained.requests)[:MOST_REQUESTS])
         return update.result
 
     def without_series(self) -> Forecaster:
         """The same model without the state of any series."""
         trained = self._require_training()
         twin = self.__copy__()
-        twin.trained = trained._replace(table=StateTable([], trained.runtime.no_records().now))
+        twin.trained = trained._replace(table=StateTable([], trained.runtime.no_records().now), requests=())
         return twin
 
     def cross_validation(
@@ -265,6 +280,7 @@ class Forecaster:
             "ids": self.table.ids,
             "trained_ids": trained.ids.tolist(),
             "trained_until": trained.until.tolist(),
+            "requests": trained.requests,
         }
         networks = {f"{i}-{name}": g for i, graphs in enumerate(engine.networks) for name, g in graphs.items()}
         weights, states = (  # copies: safetensors cannot write tensors that share memory
@@ -320,6 +336,7 @@ class Forecaster:
             table=StateTable(saved.series["ids"], states),
             ids=index_of(saved.series["trained_ids"], schema.integer_ids),
             until=np.array(saved.series["trained_until"], dtype=np.int64),
+            requests=tuple(saved.series["requests"]),
         )
         return forecaster
 

@@ -9,7 +9,7 @@ import pytest
 
 from aru import Forecaster
 from aru.errors import ConfigError
-from aru.serve.limits import LogBudget
+from aru.serve.logs import LogBudget
 from aru.serve.options import Options
 from tests.shops import both
 

@@ -50,15 +50,28 @@ def serve(
     max_bytes: Annotated[
         int, typer.Option("--max-bytes", metavar="BYTES", help="Most bytes that a request may have.")
     ] = 32 * 2**20,
+    max_connections: Annotated[
+        int, typer.Option("--max-connections", metavar="N", help="Most connections at a time.")
+    ] = 512,
+    correctable_steps: Annotated[
+        int | None,
+        typer.Option(
+            "--correctable-steps",
+            metavar="STEPS",
+            show_default="as in --state, 7 in a new one",
+            help="How many of the latest steps of a series late rows can correct. Fixed when --state is created.",
+        ),
+    ] = None,
     accelerator: shared_options.Accelerator = "auto",
     as_json: shared_options.Json = False,
     debug: shared_options.Debug = False,
 ) -> None:
     """Serve observations and forecasts over HTTP, with a dashboard at / and the endpoints at /docs.
 
-    Ctrl-C or a termination signal ends the service after the current requests are answered.
+    Ctrl-C or a termination signal ends the service after the current requests are answered. Failures and requests are
+    logged to standard error, with --json as JSON.
     """
-    names = flags("host", "port", "max_rows", "max_bytes", "accelerator")
+    names = flags("host", "port", "max_rows", "max_bytes", "max_connections", "correctable_steps", "accelerator")
     with screen(as_json, debug=debug, names=names) as show:
         try:
             from aru.serve.options import Options
@@ -67,13 +80,14 @@ def serve(
             raise ConfigError(
                 f"aru serve needs more packages ({verbatim(error)})", "Install them: pip install 'aru-forecast[serve]'."
             ) from error
-        chosen = Options(host, port, _token(token_file), max_rows, max_bytes, monitor)
+        token = _token(token_file)
+        chosen = Options(host, port, token, max_rows, max_bytes, monitor, max_connections, json_log=as_json)
 
         def started(address: str) -> None:
             show.result({"address": address, "model": model, "state": state})
             show.say(f"Serving {model} at {address}, states in {state}. Ctrl-C ends it.")
 
-        run(model, state, chosen, cast("AcceleratorName", accelerator), started)  # which checks it
+        run(model, state, chosen, cast("AcceleratorName", accelerator), started, correctable_steps)  # which checks it
 
 
 def _token(path: Path | None) -> str | None:
