@@ -204,7 +204,7 @@ class Forecaster:
     ) -> UpdateResult:
         """The same as `update`. `request` is the digest of what the rows came with (`aru.store.receipts`).
 
-        It is kept with the states. If it was kept before, these rows are a repetition, and no row of it is late.
+        It is kept with the states, unless rows were left out. If it was kept before, no row is late.
         """
         trained = self._require_training()
         runtime, table, name = trained.runtime, trained.table, "" if request is None else request.hex()
@@ -217,7 +217,7 @@ class Forecaster:
         update = runtime.update(new, new.ids[known], record, static_df, late, style=style, resent=resent)
         if update.record is not None:
             table.put(update.ids, update.record.now)
-        if name and not resent:
+        if name and not resent and len(update.result.left_out["ds"]) == 0:
             self.trained = trained._replace(requests=(name, *trained.requests)[:MOST_REQUESTS])
         return update.result
 

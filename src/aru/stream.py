@@ -21,6 +21,7 @@ from aru.runtime.state import SeriesState
 from aru.runtime.update import Invalid, Late, Update, UpdateResult
 from aru.settings import AcceleratorName
 from aru.store import About, Key, Store, Transaction, exchange, open_store, receipts
+from aru.store.receipts import Receipt
 
 DECODED_AT_ONCE = 2**14  # series whose states are decoded at a time
 
@@ -87,13 +88,13 @@ class Stream:
         static_df: Any = None,
         late: Late = "raise",
         invalid: Invalid = "raise",
-        requests: Sequence[bytes] = (),
+        requests: Sequence[Receipt] = (),
     ) -> Update:
         """The same as `update`, but returns the new records and the counts of each series as well.
 
-        With `invalid="skip"` rows that can neither continue nor begin a series are left out, too. `requests` are the
-        digests of what the rows came with (`aru.store.receipts`). They are kept together with the rows. If all of them
-        were kept before, these rows are a repetition, and no row of it is late.
+        With `invalid="skip"` rows that can neither continue nor begin a series are left out, too. `requests` are
+        those that the rows came with (`aru.store.receipts`). They are kept together with the rows, unless one of their
+        rows was left out. If all of them were kept before, the rows are a repetition, and none of them is late.
         """
         runtime = self.runtime
         new = runtime.read(df)
@@ -103,21 +104,22 @@ class Stream:
         with self.store.writing() as change:
             version = change.version()
             known, record = self._known(change, new.ids)
-            resent = bool(requests) and all(receipts.consumed(change, requests))
+            resent = bool(requests) and all(receipts.consumed(change, [r.digest for r in requests]))
             update = runtime.update(new, known, record, static_df, late, invalid, style, resent)
             keys: list[Key] = update.ids.tolist()
             if update.record is not None:
                 change.put(keys, runtime.encode(update.record))
             if requests and not resent:
-                receipts.remember(change, requests)
+                partly = set(update.result.left_out["unique_id"].tolist())
+                receipts.remember(change, [r.digest for r in requests if partly.isdisjoint(r.ids)])
         if update.record is not None and len(keys) <= DECODED_AT_ONCE:
             self._latest = _Latest(version + 1, keys, update.ids, update.record)
         return update
 
-    def consumed(self, requests: Sequence[bytes]) -> list[bool]:
-        """Which of these requests were consumed; `apply` keeps their digests."""
+    def consumed(self, digests: Sequence[bytes]) -> list[bool]:
+        """Which of the requests with these digests were consumed; `apply` keeps them."""
         with self.store.reading() as view:
-            return receipts.consumed(view, requests)
+            return receipts.consumed(view, digests)
 
     def predict(
         self, futr_df: Any = None, level: Sequence[float] | None = None, ids: Iterable[Any] | str | int | None = None

@@ -18,6 +18,7 @@ import pandas as pd
 import pytest
 
 from aru import Forecaster, Stream
+from aru.serve.server import CORRECTABLE
 from tests.making import make
 from tests.shops import BASE, COVARIATES, STATIC, TRAINED, both, rows
 
@@ -69,7 +70,7 @@ def test_a_process_serves_and_stops_when_asked_to(saved: Path, trained: Forecast
         ("aru.access", "GET", "/readyz", 200),
     ]
     assert sorted(p.name for p in tmp_path.iterdir()) == ["state.db", "state.db.monitor"]  # logs are merged
-    expected = Stream(trained)
+    expected = Stream(trained, correctable_steps=CORRECTABLE)
     expected.update(both([20]))
     with Stream(saved, tmp_path / "state.db") as stream:
         assert_same(stream, expected)
@@ -179,7 +180,7 @@ def test_killed_again_and_again_nothing_is_lost_or_counted_twice(
     process.end(signal.SIGTERM)
     assert failed == []
     assert sum(resent) > 0
-    expected = Stream(trained)
+    expected = Stream(trained, correctable_steps=CORRECTABLE)
     names = [f"own-{n}" for n in range(clients)] + [f"pair-{n // 2}-{n % 2}" for n in range(clients)]
     for day in days:
         expected.update(pd.concat([rows(name, [day]) for name in names]))

@@ -18,7 +18,7 @@ from aru.serve.monitor import Monitor
 MONITOR = ".monitor"  # ending of the file beside the states
 PASSING = ("locked", "full", "I/O")  # errors of SQLite that are not about its file
 DAMAGES = (sqlite3.Error, StorageError, ValueError, TypeError, OverflowError)  # what reading a damaged file may raise
-T = TypeVar("T")
+Answer = TypeVar("Answer")
 
 
 class GuardedMonitor:
@@ -45,7 +45,7 @@ class GuardedMonitor:
         """Whether series are monitored."""
         return self._monitor is not None
 
-    def ask(self, question: Callable[[Monitor], T], otherwise: T) -> T:
+    def ask(self, question: Callable[[Monitor], Answer], otherwise: Answer) -> Answer:
         """The monitor's answer, which can be sent as JSON; `otherwise` if there is none."""
         monitor = self._monitor
         if monitor is None:

@@ -26,6 +26,7 @@ from aru.serve.monitor import NEVER, AccuracySums, Monitor
 from aru.serve.tables import Columns, TableKinds
 from aru.store import Key, SQLiteStore
 from aru.store.exchange import unknown_series
+from aru.store.receipts import Receipt
 from aru.stream import Stream
 
 _cursors: dict[bool, TypeAdapter[Any]] = {True: TypeAdapter(schemas.Whole), False: TypeAdapter(str)}
@@ -131,9 +132,8 @@ class Service:
 
     def _resent_apart(self, group: list[int], requests: Sequence[UpdateRequest | ForgetRequest]) -> list[list[int]]:
         """The requests of a group that were consumed before, and the others: of the former no row is late."""
-        first = requests[group[0]]
-        if isinstance(first, ForgetRequest):
-            return [group]
+        if len(group) == 1 or isinstance(requests[group[0]], ForgetRequest):
+            return [group]  # the update itself sees whether it is a repetition
         try:
             known = self.stream.consumed([r.digest for i in group if isinstance(r := requests[i], UpdateRequest)])
         except StorageError:  # the update itself will say so
@@ -158,7 +158,7 @@ class Service:
             tables.join([r.rows for r in requests]),
             tables.join(static) if static else None,
             requests[0].late,
-            requests=[r.digest for r in requests],
+            requests=[Receipt(r.digest, r.ids) for r in requests],
         )
         self._unseen.append(update)
         self._known += len(update.new_ids)

@@ -9,13 +9,21 @@ random million takes more than 400,000 for all but one in a thousand.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from typing import NamedTuple
 
-from aru.store.contract import Transaction
+from aru.store.contract import Key, Transaction
 
 BUCKETS = 2**16
 SLOTS = 16
 DIGEST_BYTES = 16
+
+
+class Receipt(NamedTuple):
+    """A request: its digest, and the series that it is about."""
+
+    digest: bytes
+    ids: Collection[Key]
 
 
 def digest_of(*parts: bytes) -> bytes:
