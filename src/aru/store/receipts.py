@@ -1,9 +1,9 @@
 """Which requests were consumed, so that one that is sent again is recognised.
 
 A request is known by a digest of what was sent. A store keeps digests in the transaction that applies the rows of the
-request: in BUCKETS records, each with the latest SLOTS digests that fall into it. So a lookup reads one record, and
-digests never take more than 16 MiB. One is forgotten when SLOTS later ones have fallen into its bucket, which of a
-random million takes more than 400,000 for all but one in a thousand.
+request: in BUCKETS records, each with the latest SLOTS digests that fall into it. So a lookup reads one record, and a
+SQLite file grows by 20 MiB at most. A digest is forgotten when SLOTS later ones have fallen into its bucket: of the
+latest 400,000 requests all but one in ten thousand are known.
 """
 
 from __future__ import annotations
