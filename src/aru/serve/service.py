@@ -244,13 +244,14 @@ class Service:
     def fleet(self) -> dict[str, Any]:
         """All series at a glance."""
         h = self.runtime.h
+        known = self.monitor.ask(lambda monitor: summaries.fleet(monitor, h, self.datetime), NOTHING)
         return {
             "model": self._model(),
             "monitored": self.monitor.on,
             "series": self._known,
             "observations_per_second": self.rate.per_second(),
             "observations_by_second": self.rate.by_second(),
-            **self.monitor.ask(lambda monitor: summaries.fleet(monitor, h, self.datetime), NOTHING),
+            **known,
         }
 
     def _model(self) -> dict[str, Any]:
