@@ -258,18 +258,30 @@ class Forecaster:
         Rows that a series has consumed before are counted as duplicates and ignored. Any other row at or before a
         series' latest time is late: `late="raise"` rejects the call, "skip" applies the other rows.
         """
+        return self.apply(df, static_df, late)
+
+    def apply(
+        self, df: Any, static_df: Any = None, late: Literal["raise", "skip"] = "raise", request: bytes | None = None
+    ) -> UpdateResult:
+        """The same as `update`. `request` is the digest of what the rows came with (`aru.store.receipts`).
+
+        It is kept with the states, unless rows were left out. If it was kept before, no row is late.
+        """
         trained = self._suited(df)
-        runtime, table = trained.runtime, trained.table
+        runtime, table, name = trained.runtime, trained.table, "" if request is None else request.hex()
+        resent = name in trained.requests
         new = runtime.read(df)
         places = table.places(new.ids)
         known = places >= 0
         record = Record(table.take(places[known]))
         style = FrameStyle.of(df, runtime.style)
-        update = runtime.update(new, new.ids[known], record, static_df, late, style=style)
+        update = runtime.update(new, new.ids[known], record, static_df, late, style=style, resent=resent)
         if update.record is not None:
             table.put(update.ids, update.record.now)
             self.trained = trained
         self.rows_since_fit += update.result.applied
+        if name and not resent and len(update.result.left_out["ds"]) == 0:
+            self.trained = trained.with_request(name)
         return update.result
 
     def _suited(self, df: Any) -> Trained:
@@ -292,7 +304,7 @@ class Forecaster:
         """The same model without the state of any series."""
         trained = self._require_training()
         twin = self.__copy__()
-        twin.trained = trained._replace(table=StateTable([], trained.runtime.no_records().now))
+        twin.trained = trained._replace(table=StateTable([], trained.runtime.no_records().now), requests=())
         return twin
 
     def cross_validation(

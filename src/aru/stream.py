@@ -21,7 +21,8 @@ from aru.runtime.records import Record, begin
 from aru.runtime.state import SeriesState
 from aru.runtime.update import Invalid, Late, Update, UpdateResult
 from aru.settings import PRETRAINED, AcceleratorName
-from aru.store import About, Key, Store, Transaction, exchange, open_store
+from aru.store import About, Key, Store, Transaction, exchange, open_store, receipts
+from aru.store.receipts import Receipt
 
 DECODED_AT_ONCE = 2**14  # series whose states are decoded at a time
 
@@ -83,10 +84,19 @@ class Stream:
         """
         return self.apply(df, static_df, late).result
 
-    def apply(self, df: Any, static_df: Any = None, late: Late = "raise", invalid: Invalid = "raise") -> Update:
+    def apply(
+        self,
+        df: Any,
+        static_df: Any = None,
+        late: Late = "raise",
+        invalid: Invalid = "raise",
+        requests: Sequence[Receipt] = (),
+    ) -> Update:
         """The same as `update`, but returns the new records and the counts of each series as well.
 
-        With `invalid="skip"` rows that can neither continue nor begin a series are left out, too.
+        With `invalid="skip"` rows that can neither continue nor begin a series are left out, too. `requests` are
+        those that the rows came with (`aru.store.receipts`). They are kept together with the rows, unless one of their
+        rows was left out. If all of them were kept before, the rows are a repetition, and none of them is late.
         """
         self._suit(df)
         runtime = self.runtime
@@ -97,13 +107,22 @@ class Stream:
         with self.store.writing() as change:
             version = change.version()
             known, record = self._known(change, new.ids)
-            update = runtime.update(new, known, record, static_df, late, invalid, style)
+            resent = bool(requests) and all(receipts.consumed(change, [r.digest for r in requests]))
+            update = runtime.update(new, known, record, static_df, late, invalid, style, resent)
             keys: list[Key] = update.ids.tolist()
             if update.record is not None:
                 change.put(keys, runtime.encode(update.record))
+            if requests and not resent:
+                partly = set(update.result.left_out["unique_id"].tolist())
+                receipts.remember(change, [r.digest for r in requests if partly.isdisjoint(r.ids)])
         if update.record is not None and len(keys) <= DECODED_AT_ONCE:
             self._latest = _Latest(version + 1, keys, update.ids, update.record)
         return update
+
+    def consumed(self, digests: Sequence[bytes]) -> list[bool]:
+        """Which of the requests with these digests were consumed; `apply` keeps them."""
+        with self.store.reading() as view:
+            return receipts.consumed(view, digests)
 
     def predict(
         self, futr_df: Any = None, level: Sequence[float] | None = None, ids: Iterable[Any] | str | int | None = None
@@ -145,9 +164,13 @@ class Stream:
 
     def series(self) -> Any:
         """A frame of all series: unique_id, latest ds and number of observations."""
-        found = exchange.contents(self.store)
+        found = self.contents()
         columns = {"unique_id": found.ids.to_numpy(), "ds": found.last, "observations": found.observations}
         return self.runtime.style.build(columns)
+
+    def contents(self) -> exchange.Contents:
+        """The same as `series`, with internal times."""
+        return exchange.contents(self.store)
 
     def forget(self, ids: Iterable[Any] | str | int) -> int:
         """Delete the states of series, all of them or none. Returns the number of series."""
@@ -229,6 +252,9 @@ class Stream:
         return names, latest.record.select(at) if (at >= 0).all() else None
 
     def _index(self, keys: Sequence[Key]) -> pd.Index[Any]:
+        kind = int if self.about.integer_ids else str
+        if not set(map(type, keys)) <= {kind}:  # a series of another type of id cannot be known
+            raise exchange.unknown_series([key for key in keys if type(key) is not kind])
         return exchange.index_of(keys, self.about.integer_ids)
 
     def _decode(self, ids: pd.Index[Any], blobs: Sequence[bytes]) -> Record:

@@ -131,6 +131,22 @@ def test_update_reports_late_and_known_rows(model: Path, new: Path) -> None:
     assert "Late rows, left out:" in aru("update", model, new, "--late", "skip").out
 
 
+def test_the_same_file_again_is_known_however_long(model: Path, new: Path) -> None:
+    """Longer than a series remembers; as long as no row of it was left out."""
+    write(sales(24, 90), new)
+    assert aru("update", model, new, "--json").json["applied"] == 3 * 66
+    before = contents(model)
+    again = aru("update", model, new, "--json").json
+    assert (again["applied"], again["duplicates"], again["late"]) == (0, 3 * 66, [])
+    assert contents(model) == before
+    write(sales(91, 93), new)
+    assert aru("update", model, new, "--json").json["gaps_filled"] == 3
+    write(sales(24, 90), new)
+    assert aru("update", model, new, "--json").json["duplicates"] == 3 * 66
+    write(sales(24, 89), new)
+    assert fails("update", model, new).endswith("Drop them, or pass --late skip.")
+
+
 def test_update_reads_columns_by_other_names(model: Path, new: Path) -> None:
     frame = sales(24, 27).rename(columns={"unique_id": "shop", "ds": "date", "y": "sold"}).assign(y="unused")
     write(frame, new)

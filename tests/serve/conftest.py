@@ -18,7 +18,7 @@ import uvicorn
 from aru import Forecaster, Stream
 from aru.serve.app import create_app
 from aru.serve.options import Options
-from aru.serve.server import listen
+from aru.serve.server import configure, listen
 from tests.making import make
 from tests.shops import BASE, COVARIATES, START, STATIC, TRAINED, both
 
@@ -43,7 +43,7 @@ class Running:
         self.app = create_app(stream, options)
         self._socket = listen(options)
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
-        self._server = uvicorn.Server(uvicorn.Config(self.app, log_config=None, lifespan="on"))
+        self._server = uvicorn.Server(configure(self.app, options))
         self._thread = threading.Thread(target=self._server.run, args=([self._socket],))
         self._thread.start()
         self.client = httpx.Client(base_url=self.url, timeout=60)

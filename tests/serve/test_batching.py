@@ -264,10 +264,10 @@ def test_stopping_answers_what_was_accepted(
             everyone.set()
         return submit(*arguments)
 
-    def slow(*arguments: Any) -> Any:
+    def slow(*arguments: Any, **named: Any) -> Any:
         everyone.wait(60)
         threading.Event().wait(0.2)  # the service is asked to stop meanwhile
-        return apply(*arguments)
+        return apply(*arguments, **named)
 
     monkeypatch.setattr(updates, "submit", counted)
     monkeypatch.setattr(running.stream, "apply", slow)

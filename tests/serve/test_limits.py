@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import socket
+import time
 from typing import Any
 
+import numpy as np
 import pytest
 
 from aru import Forecaster
 from aru.errors import ConfigError
-from aru.serve.limits import LogBudget
+from aru.serve.fan import Fans
+from aru.serve.logs import LogBudget
 from aru.serve.options import Options
 from tests.shops import both
 
@@ -76,3 +81,47 @@ def test_logs_are_bounded() -> None:
         minute[0] = 61.0
         assert budget.filter(record)
     assert record.getMessage() == "trouble (2 earlier lines were left out)"
+
+
+def test_half_a_request_is_not_waited_for(serve: Serve, trained: Forecaster) -> None:
+    """Neither before its first byte, nor in its head, nor in its body; an answer that takes long is."""
+    running = serve(trained, idle_seconds=0.5, request_seconds=1000.0)
+    port = int(running.url.rpartition(":")[2])
+    get, host = b"GET /healthz HTTP/1.1\r\n", b"host: localhost\r\n"
+    post = b"POST /v1/forecasts HTTP/1.1\r\n" + host + b"content-type: text/csv\r\ncontent-length: 9\r\n\r\nuniq"
+    for half in (b"", b"\r\n\r\n", get + b"host: loc", post, get + host + b"\r\n\r"):
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+            connection.sendall(half)
+            said = b""
+            while part := connection.recv(2**16):
+                said += part
+        assert b"HTTP/1.1 408 " in said
+    work = running.app.state.forecasts._work
+
+    def slow(requests: Any) -> Any:
+        time.sleep(1.5)
+        return work(requests)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(running.app.state.forecasts, "_work", slow)
+        assert running.client.post("/v1/forecasts", json={}).status_code == 200
+
+
+def test_what_is_no_http_is_refused_like_all_else(serve: Serve, trained: Forecaster) -> None:
+    running = serve(trained)
+    with socket.create_connection(("127.0.0.1", int(running.url.rpartition(":")[2])), timeout=60) as connection:
+        connection.sendall(b"this is no http\r\n\r\n")
+        said = connection.recv(2**16)
+    assert said.startswith(b"HTTP/1.1 400 ")
+    assert json.loads(said.partition(b"\r\n\r\n")[2])["error"]["type"] == "ProtocolError"
+
+
+def test_covariates_that_are_kept_are_counted_in_bytes(rich: Forecaster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aru.serve.fan.REMEMBERED", 10_000)
+    fans = Fans(rich.runtime)
+    for number in range(100):
+        words = np.array([str(number) * 400] * 3, object)
+        fans.remember([str(number)], {"unique_id": words, "ds": np.zeros(3, "M8[us]"), "promo": words})
+    assert 1 <= len(fans._asked) < 10
+    fans.remember(["large"], {"ds": np.zeros(10_000)})
+    assert len(fans._asked) == 0

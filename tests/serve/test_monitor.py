@@ -301,7 +301,7 @@ def test_covariates_of_requests_about_many_series_serve_each(
         "/v1/observations", json={"observations": as_json(both([20]), "unique_id", "ds", "y", "promo", "temp")}
     ).raise_for_status()
     assert shown("a")["forecast"][0]["ds"] == "2024-01-22T00:00:00"
-    monkeypatch.setattr("aru.serve.fan.REMEMBERED", 2 * H)
+    monkeypatch.setattr("aru.serve.fan.REMEMBERED", 2 * H * 3 * 100)  # bytes: three strings in a row
     alone = [row for row in futr if row["unique_id"] == "a"]
     running.client.post("/v1/forecasts", json={"futr": alone}).raise_for_status()
     assert shown("a")["forecast"] is not None

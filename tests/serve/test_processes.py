@@ -18,6 +18,7 @@ import pandas as pd
 import pytest
 
 from aru import Forecaster, Stream
+from aru.serve.server import CORRECTABLE
 from tests.making import make
 from tests.shops import BASE, COVARIATES, STATIC, TRAINED, both, rows
 
@@ -63,9 +64,13 @@ def test_a_process_serves_and_stops_when_asked_to(saved: Path, trained: Forecast
     with httpx.Client(timeout=60) as client:
         assert post(client, process.url, both([20]))["applied"] == 2
         assert client.get(f"{process.url}/readyz").json() == {"status": "ok"}
-    assert process.end(signal.SIGTERM) == ""
+    logged = [json.loads(line) for line in process.end(signal.SIGTERM).splitlines()]
+    assert [(line["logger"], line["method"], line["path"], line["status"]) for line in logged] == [
+        ("aru.access", "POST", "/v1/observations", 200),
+        ("aru.access", "GET", "/readyz", 200),
+    ]
     assert sorted(p.name for p in tmp_path.iterdir()) == ["state.db", "state.db.monitor"]  # logs are merged
-    expected = Stream(trained)
+    expected = Stream(trained, correctable_steps=CORRECTABLE)
     expected.update(both([20]))
     with Stream(saved, tmp_path / "state.db") as stream:
         assert_same(stream, expected)
@@ -97,7 +102,8 @@ for service in services:
         frame = both([day], "abn" if day > 25 else "ab")
         rows = {name: frame[name].to_numpy() for name in ("unique_id", "ds", "y", "promo", "temp")}
         static = {name: STATIC[name].to_numpy(object) for name in ("unique_id", "kind")}
-        (report,) = service.update([UpdateRequest(rows, frame["unique_id"].unique().tolist(), static, "raise")])
+        ids = frame["unique_id"].unique().tolist()
+        (report,) = service.update([UpdateRequest(rows, ids, static, "raise", bytes([day]) * 16)])
         assert report["applied"] == len(frame), report
         service.watch()
     futr = both([31, 32, 33])
@@ -179,7 +185,7 @@ def kill_services(saved: Path, trained: Forecaster, tmp_path: Path, kills: int) 
     process.end(signal.SIGTERM)
     assert failed == []
     assert sum(resent) > 0
-    expected = Stream(trained)
+    expected = Stream(trained, correctable_steps=CORRECTABLE)
     names = [f"own-{n}" for n in range(clients)] + [f"pair-{n // 2}-{n % 2}" for n in range(clients)]
     for day in days:
         expected.update(pd.concat([rows(name, [day]) for name in names]))

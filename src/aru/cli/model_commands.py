@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from aru.cli import shared_options, table_files
-from aru.cli.saved_model import as_in_training, load_model, open_pretrained, to_pandas
+from aru.cli.saved_model import as_in_training, load_model, open_pretrained, request_of, to_pandas
 from aru.cli.screen import PREVIEW, facts, preview, records, screen, show_scores
 from aru.cli.wording import flags
 from aru.errors import ConfigError, quoted
@@ -99,7 +99,8 @@ def update(
 ) -> None:
     """Take in new observations of known and new series, and save the model in place.
 
-    Nothing is retrained. All rows are taken in or none; rows that were taken in before are ignored.
+    Nothing is retrained. All rows are taken in or none; rows that were taken in before are ignored, so the same file
+    may be given again.
     """
     tables: dict[str, str | Path] = {"df": data, "static_df": static or "--static FILE"}
     with screen(as_json, debug=debug, names=tables | flags("late", "accelerator")) as show:
@@ -111,7 +112,7 @@ def update(
             form = as_in_training(form, forecaster)
             static_df = None if static is None else table_files.read_static(static, form)
             df = table_files.read_data(data, form)
-            done = forecaster.update(df, static_df, "skip" if late == "skip" else "raise")
+            done = forecaster.apply(df, static_df, "skip" if late == "skip" else "raise", request_of(data, form, late))
             if done.applied:
                 forecaster.save(model)
         late_rows = to_pandas(done.late)

@@ -50,6 +50,13 @@ def as_in_training(form: TableFormat, forecaster: Forecaster) -> TableFormat:
     return form.like(id_type, [column.name for _, categories in groups for column in categories])
 
 
+def request_of(path: Path, form: TableFormat, late: str) -> bytes:
+    """What makes a file the same when it is given again: its bytes, and how it is read."""
+    from aru.store.receipts import digest_of
+
+    return digest_of(path.read_bytes(), repr((form.unique_id, form.ds, form.y, form.date_format, late)).encode())
+
+
 def to_pandas(frame: Any) -> pd.DataFrame:
     """Forecasts as a pandas frame, from which files are written. They come in the kind of frame of training."""
     import narwhals as nw

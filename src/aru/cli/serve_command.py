@@ -57,15 +57,28 @@ def serve(
     max_bytes: Annotated[
         int, typer.Option("--max-bytes", metavar="BYTES", help="Most bytes that a request may have.")
     ] = 32 * 2**20,
+    max_connections: Annotated[
+        int, typer.Option("--max-connections", metavar="N", help="Most connections at a time.")
+    ] = 512,
+    correctable_steps: Annotated[
+        int | None,
+        typer.Option(
+            "--correctable-steps",
+            metavar="STEPS",
+            show_default="as in --state, 7 in a new one",
+            help="How many of the latest steps of a series late rows can correct. Fixed when --state is created.",
+        ),
+    ] = None,
     accelerator: shared_options.Accelerator = "auto",
     as_json: shared_options.Json = False,
     debug: shared_options.Debug = False,
 ) -> None:
     """Serve observations and forecasts over HTTP, with a dashboard at / and the endpoints at /docs.
 
-    Ctrl-C or a termination signal ends the service after the current requests are answered.
+    Ctrl-C or a termination signal ends the service after the current requests are answered. Failures and requests are
+    logged to standard error, with --json as JSON.
     """
-    names = flags("host", "port", "max_rows", "max_bytes", "accelerator")
+    names = flags("host", "port", "max_rows", "max_bytes", "max_connections", "correctable_steps", "accelerator")
     with screen(as_json, debug=debug, names=names) as show:
         try:
             from aru.serve.options import Options
@@ -76,7 +89,8 @@ def serve(
             ) from error
         if (model is None) != (pretrained is not None):
             raise ConfigError("aru serve needs one model", "Give the folder of a model, or --pretrained mini.")
-        chosen = Options(host, port, _token(token_file), max_rows, max_bytes, monitor)
+        token = _token(token_file)
+        chosen = Options(host, port, token, max_rows, max_bytes, monitor, max_connections, json_log=as_json)
 
         def started(address: str) -> None:
             name = model or pretrained
@@ -88,7 +102,7 @@ def serve(
                 return load_model(model, accelerator)
             return open_pretrained(pretrained or "", h, freq, season_length, accelerator)
 
-        run(load, state, chosen, started)
+        run(load, state, chosen, started, correctable_steps)
 
 
 def _token(path: Path | None) -> str | None:

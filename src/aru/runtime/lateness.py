@@ -15,6 +15,8 @@ from aru.data.schema import Schema
 from aru.runtime.records import Past, Record
 from aru.runtime.state import present_rows
 
+DUPLICATE = "duplicate"  # the reason of rows that were consumed before
+
 
 def judge_past(ids: pd.Index[Any], seen: Remembered, past: Panel) -> Any:
     """Why each past row is not new: a duplicate of a consumed row, in conflict with it, or too late."""
@@ -30,7 +32,7 @@ def judge_past(ids: pd.Index[Any], seen: Remembered, past: Panel) -> Any:
     value, observed = seen.y[series, where], seen.observed[series, where]
     duplicate = found & np.where(observed, value == y, np.isnan(y))
     reasons[near[found & observed & ~duplicate]] = "another value was consumed for this time"
-    reasons[near[duplicate]] = "duplicate"
+    reasons[near[duplicate]] = DUPLICATE
     return reasons
 
 

@@ -87,11 +87,15 @@ class Runtime(Generic[AnyEngine]):
         late: Late = "raise",
         invalid: Invalid = "raise",
         style: FrameStyle | None = None,
+        resent: bool = False,
     ) -> Update:
-        """The records after new observations. `ids` and `record` are the known series among those in `new`."""
+        """The records after new observations. `ids` and `record` are the known series among those in `new`.
+
+        With `resent` these very rows were consumed before, so that none of them is late.
+        """
         style = style or self.style
         with self.engine.threads(len(ids)):
-            return compute_update(self.engine, self.freq, style, new, ids, record, static_df, late, invalid)
+            return compute_update(self.engine, self.freq, style, new, ids, record, static_df, late, invalid, resent)
 
     # Records
 

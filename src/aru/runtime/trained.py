@@ -22,6 +22,8 @@ from aru.settings import AcceleratorName, Settings
 from aru.store.exchange import index_of
 from aru.store.folder import Saved
 
+MOST_REQUESTS = 1000  # files whose digests are kept
+
 
 class Trained(NamedTuple):
     """The result of training: model and states."""
@@ -30,6 +32,11 @@ class Trained(NamedTuple):
     table: StateTable  # the states of all series
     ids: pd.Index[Any]  # the series that were trained on
     until: Times  # the latest training time of each of them
+    requests: tuple[str, ...] = ()  # digests of the latest files that were consumed, latest first
+
+    def with_request(self, digest: str) -> Trained:
+        """This file was consumed, too."""
+        return self._replace(requests=(digest, *self.requests)[:MOST_REQUESTS])
 
     def to_saved(self, model: Mapping[str, Any], series: Mapping[str, Any]) -> Saved:
         """The contents of a folder. `model` and `series` are further facts that JSON can hold."""
@@ -46,7 +53,12 @@ class Trained(NamedTuple):
             "frame": self.runtime.style.to_json(),
             "members": len(engine.models),
         }
-        known = {"ids": self.table.ids, "trained_ids": self.ids.tolist(), "trained_until": self.until.tolist()}
+        known = {
+            "ids": self.table.ids,
+            "trained_ids": self.ids.tolist(),
+            "trained_until": self.until.tolist(),
+            "requests": self.requests,
+        }
         return Saved({**about, **model}, weights, {**known, **series}, states, networks)
 
 
@@ -77,6 +89,7 @@ def from_saved(saved: Saved, accelerator: AcceleratorName) -> Trained:
         table=StateTable(saved.series["ids"], states),
         ids=index_of(saved.series["trained_ids"], schema.integer_ids),
         until=np.array(saved.series["trained_until"], dtype=np.int64),
+        requests=tuple(saved.series["requests"]),
     )
 
 

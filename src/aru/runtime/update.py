@@ -21,7 +21,7 @@ from aru.data.target import broken, refusal, warn_far, warn_new
 from aru.errors import ConfigError, LateError, Offending, ValueRangeError, name_series, quoted
 from aru.nn.tree import concat
 from aru.runtime.engine import Engine
-from aru.runtime.lateness import in_reach, judge_past, other_covariates, remembered
+from aru.runtime.lateness import DUPLICATE, in_reach, judge_past, other_covariates, remembered
 from aru.runtime.records import Flat, Past, Record, advance, begin
 from aru.runtime.screening import set_aside
 from aru.store.exchange import index_of
@@ -81,9 +81,11 @@ def compute_update(
     static_df: Any,
     late: Late,
     invalid: Invalid,
+    resent: bool = False,
 ) -> Update:
     """The records after new observations. `ids` and `record` are the known series among those in `new`.
 
+    With `resent` all rows at or before the latest time of their series are duplicates, whatever is still known of them.
     A row is `invalid` if it is not on the grid of its series, begins a series without a value, or has a value that the
     model cannot take.
     """
@@ -101,9 +103,9 @@ def compute_update(
         return _take_next(engine, style, panel, record)
     new, aside = set_aside(new, freq, known, impossible) if invalid == "skip" else (new, None)
     panel, past = continuation(new, freq, known, engine.max_gap + record.correctable_steps)
-    reasons = judge_past(ids, remembered(record), past)
-    wrong, corrected = reasons != "duplicate", np.zeros(len(reasons), bool)
-    if late == "correct":
+    reasons = np.full(len(past.ds), DUPLICATE, object) if resent else judge_past(ids, remembered(record), past)
+    wrong, corrected = reasons != DUPLICATE, np.zeros(len(reasons), bool)
+    if late == "correct" and not resent:
         wrong |= other_covariates(engine.schema, ids, record, past)
         corrected = wrong & in_reach(freq, ids, record, past)
     left_out = _left_out(past, reasons, wrong & ~corrected)

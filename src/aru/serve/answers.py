@@ -15,10 +15,10 @@ from aru.errors import AruError, ConfigError, InputError, LateError, StorageErro
 from aru.serve import schemas
 from aru.serve.batching import Busy
 from aru.serve.incoming import BadBody, TooLarge
+from aru.serve.logs import LOG
 from aru.serve.metrics import Metrics
 from aru.serve.outgoing import offending_rows
-from aru.serve.requests import InvalidBody, UnknownFormat
-from aru.serve.service import LOG
+from aru.serve.requests import InvalidBody, UnknownFormat, list_faults
 
 WORDS = {
     "df": "observations",
@@ -113,5 +113,5 @@ def _plain(error: HTTPException) -> Response:
 
 
 def _parameters(error: RequestValidationError) -> Response:
-    faults = [{"where": ".".join(map(str, fault["loc"])), "reason": fault["msg"]} for fault in error.errors()]
+    faults = list_faults(error.errors())
     return failure(422, "SchemaError", "The parameters do not have the form that /docs describes.", rows=faults)

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import anyio
 import anyio.to_thread
 from fastapi import FastAPI, Query, Request
 from fastapi.openapi.utils import get_openapi
 from pydantic import Field, TypeAdapter
+from starlette.convertors import Convertor, register_url_convertor
 from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.staticfiles import StaticFiles
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from aru.serve import outgoing, schemas
-from aru.serve.answers import documented, install, internal
+from aru.serve.access import AccessGuard, RequestWatch
+from aru.serve.answers import documented, install
 from aru.serve.batching import Batcher
-from aru.serve.limits import AccessGuard, read_body
-from aru.serve.metrics import Metrics
+from aru.serve.limits import Bodies
 from aru.serve.options import MANY_LEVELS, Options
 from aru.serve.requests import Reader, UnknownFormat
 from aru.serve.service import ForecastRequest, ForgetRequest, Service, UpdateRequest
@@ -29,20 +29,25 @@ from aru.stream import Stream
 
 LARGE = 2**16  # larger bodies (bytes) and answers (cells) are handled by a thread instead of the event loop
 STATIC_FOLDER = Path(__file__).with_name("static")
-HEADERS = [
-    (b"x-content-type-options", b"nosniff"),
-    (b"referrer-policy", b"no-referrer"),
-    (b"cache-control", b"no-store"),
-    (
-        b"content-security-policy",
-        b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
-        b"base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-    ),
-]
+LARGE_AT_ONCE = 2  # of these at a time: an object of Python takes far more memory than its text
 API_DESCRIPTION = """\
 New observations adapt the forecasts of their series at once. Tables go in as JSON, CSV or Arrow stream by
 `Content-Type`, and forecasts come out by `Accept`. An answer to observations is sent when they are safe on disk; to
 send them again is harmless. Every failure has the same form, and leaves the states as they were."""
+
+
+class IdConvertor(Convertor[str]):
+    """An id in a path. Unlike starlette's `path` it may have line breaks."""
+
+    regex = r"[\s\S]*"
+
+    def convert(self, value: str) -> str:
+        """The id."""
+        return value
+
+    def to_string(self, value: str) -> str:
+        """The same in a path."""
+        return value
 
 
 def create_app(stream: Stream, options: Options) -> FastAPI:
@@ -61,6 +66,7 @@ def create_app(stream: Stream, options: Options) -> FastAPI:
                 await anyio.to_thread.run_sync(batcher.close)
             service.close()
 
+    register_url_convertor("id", IdConvertor())
     app = FastAPI(
         title="aru", version="1", description=API_DESCRIPTION, lifespan=lifespan, docs_url=None, redoc_url=None,
         openapi_url=None,
@@ -77,7 +83,14 @@ def create_app(stream: Stream, options: Options) -> FastAPI:
 
 
 def _add_stream(app: FastAPI, service: Service, options: Options) -> None:
-    reader = Reader(service, options.max_rows)
+    reader, bodies = Reader(service, options.max_rows), Bodies(options.max_bytes)
+    few = anyio.CapacityLimiter(LARGE_AT_ONCE)
+
+    async def off_loop(size: int, work: Callable[[], Any], waits: bool = False) -> Any:
+        """Run small work in the event loop, unless it may wait for a file, and large work in one of few threads."""
+        if size > LARGE:
+            return await anyio.to_thread.run_sync(work, limiter=few)
+        return await anyio.to_thread.run_sync(work) if waits else work()
 
     @app.post(
         "/v1/observations",
@@ -100,9 +113,10 @@ def _add_stream(app: FastAPI, service: Service, options: Options) -> None:
         "raise" answers 409, "skip" leaves them out and returns them, "correct" also corrects the latest steps, as many
         as the store keeps. CSV and Arrow bodies may have the static covariates of new series as columns.
         """
-        body, content = await read_body(request, options.max_bytes), _content_type(request)
-        made: UpdateRequest = await _off_loop(len(body), lambda: reader.update(body, content, late))
-        return JSONResponse(await app.state.updates.submit(made, made.size))
+        content = _content_type(request)
+        async with bodies.of(request) as body:
+            made: UpdateRequest = await off_loop(len(body), lambda: reader.update(body, content, late))
+            return JSONResponse(await app.state.updates.submit(made, made.size))
 
     @app.post(
         "/v1/forecasts",
@@ -123,12 +137,15 @@ def _add_stream(app: FastAPI, service: Service, options: Options) -> None:
         ] = [],  # noqa: B006
     ) -> Response:
         """Forecast the next h steps of each series from its present state. States do not change."""
-        body, content = await read_body(request, options.max_bytes), _content_type(request)
-        made: ForecastRequest = await anyio.to_thread.run_sync(lambda: reader.forecast(body, content, unique_id, level))
-        rows = len(made.ids) * service.runtime.h
-        columns = await app.state.forecasts.submit(made, rows)
+        content = _content_type(request)
+        async with bodies.of(request) as body:
+            made: ForecastRequest = await off_loop(
+                len(body), lambda: reader.forecast(body, content, unique_id, level), waits=True
+            )
+            rows = len(made.ids) * service.runtime.h
+            columns = await app.state.forecasts.submit(made, rows)
         encode = _encoder(request.headers.get("accept", ""), service.datetime)
-        answer: Response = await _off_loop(rows * len(columns), lambda: encode(columns))
+        answer: Response = await off_loop(rows * len(columns), lambda: encode(columns))
         return answer
 
 
@@ -148,7 +165,7 @@ def _add_series(app: FastAPI, service: Service) -> None:
         return JSONResponse(service.page(limit, cursor, query))
 
     @app.get(
-        "/v1/series/{unique_id:path}",
+        "/v1/series/{unique_id:id}",
         tags=["series"],
         summary="Look at a series",
         responses={200: {"model": schemas.SeriesReport}, **documented(404, 422, 503)},
@@ -158,7 +175,7 @@ def _add_series(app: FastAPI, service: Service) -> None:
         return JSONResponse(service.series(unique_id))
 
     @app.delete(
-        "/v1/series/{unique_id:path}",
+        "/v1/series/{unique_id:id}",
         tags=["series"],
         summary="Forget a series",
         responses={200: {"model": schemas.Forgotten}, **documented(404, 422, 503)},
@@ -180,7 +197,7 @@ def _add_monitor(app: FastAPI, service: Service) -> None:
         return JSONResponse(service.fleet())
 
     @app.get(
-        "/v1/monitor/series/{unique_id:path}",
+        "/v1/monitor/series/{unique_id:id}",
         tags=["monitor"],
         summary="History and forecasts of a series",
         responses={200: {"model": schemas.SeriesMonitor}, **documented(404, 422, 503)},
@@ -201,9 +218,9 @@ def _add_operations(app: FastAPI, service: Service) -> None:
         tags=["operations"],
         responses={200: {"model": schemas.Health}, 503: {"model": schemas.Health}, **documented()},
     )
-    async def readyz() -> Response:
-        """The model is loaded and warmed up, and the service handles requests."""
-        status = _readiness(app)
+    def readyz() -> Response:
+        """The model is loaded and warmed up, the service handles requests, and the store's disk takes bytes."""
+        status = _readiness(app, service)
         return JSONResponse({"status": status}, 200 if status == "ok" else 503)
 
     @app.get(
@@ -234,44 +251,13 @@ def _add_pages(app: FastAPI) -> None:
     app.mount("/static", StaticFiles(directory=STATIC_FOLDER))
 
 
-class RequestWatch:
-    """Counts and times requests, adds headers, and handles unexpected exceptions."""
-
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
-        self._app, self._metrics = app, metrics
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        began, status = time.perf_counter(), 0
-
-        async def watched(message: Any) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                message["headers"] = [*message["headers"], *HEADERS]
-            await send(message)
-
-        try:
-            await self._app(scope, receive, watched)
-        except Exception as error:  # noqa: BLE001 - the last resort
-            answer = internal(error, self._metrics)
-            if status == 0:
-                await answer(scope, receive, watched)
-        finally:
-            route = getattr(scope.get("route"), "path", "other")
-            method = scope["method"] if route != "other" else "other"
-            self._metrics.requests.labels(method, route, status).inc()
-            self._metrics.seconds.labels(method, route).observe(time.perf_counter() - began)
-
-
-def _readiness(app: FastAPI) -> str:
+def _readiness(app: FastAPI, service: Service) -> str:
     """The answer of /readyz. If a worker thread has died, requests would wait forever."""
     if not hasattr(app.state, "forecasts"):
         return "starting"
-    return "ok" if app.state.updates.running and app.state.forecasts.running else "stopping"
+    if not (app.state.updates.running and app.state.forecasts.running):
+        return "stopping"
+    return "ok" if service.disk.writable() else "unwritable"
 
 
 def _content_type(request: Request) -> str:
@@ -279,11 +265,6 @@ def _content_type(request: Request) -> str:
     if request.headers.get("content-encoding", "identity") != "identity":
         raise UnknownFormat("Compressed bodies are not known: send them as they are.")
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
-
-
-async def _off_loop(size: int, work: Callable[[], Any]) -> Any:
-    """Run small work in the event loop and large work in a thread."""
-    return await anyio.to_thread.run_sync(work) if size > LARGE else work()
 
 
 def _encoder(accept: str, datetime: bool) -> Callable[[dict[str, Any]], Response]:

@@ -16,7 +16,8 @@ from aru.serve.tables import Columns
 from aru.store import Key
 
 FAN_LEVELS = (50, 80, 95)  # percent
-REMEMBERED = 200_000  # rows of known covariates that are kept in memory
+REMEMBERED = 2**26  # bytes of known covariates that are kept in memory
+OBJECT_BYTES = 64  # of a string beside its characters
 
 
 class Fans:
@@ -25,16 +26,16 @@ class Fans:
     def __init__(self, runtime: ForecastRuntime) -> None:
         self._runtime = runtime
         self._asked: collections.deque[tuple[list[Key], Columns]] = collections.deque()
-        self._rows = 0
+        self._bytes = 0
         self._lock = threading.Lock()
 
     def remember(self, ids: list[Key], futr: Columns) -> None:
         """Keep the covariates of a request, and drop those of the oldest requests."""
         with self._lock:
             self._asked.append((ids, futr))
-            self._rows += len(futr["ds"])
-            while self._rows > REMEMBERED:
-                self._rows -= len(self._asked.popleft()[1]["ds"])
+            self._bytes += _bytes_of(futr)
+            while self._bytes > REMEMBERED:
+                self._bytes -= _bytes_of(self._asked.popleft()[1])
 
     def missing(self) -> str:
         """The reason why there is no forecast, for users."""
@@ -65,3 +66,11 @@ class Fans:
         with self._lock:
             found = next((futr for ids, futr in reversed(self._asked) if key in ids), None)
         return None if found is None else tables.only(found, [key])
+
+
+def _bytes_of(columns: Columns) -> int:
+    """What columns take in memory, at most: equal strings may be one."""
+    texts = [values for values in columns.values() if values.dtype == object]
+    return sum(values.nbytes for values in columns.values()) + sum(
+        OBJECT_BYTES + len(value) for values in texts for value in values.tolist() if isinstance(value, str)
+    )

@@ -28,9 +28,11 @@ _MISSING_TEXT = frozenset({"", "NA", "N/A", "NaN", "nan", "NULL", "null", "None"
 _INTEGER_TEXT = re.compile(r"[+-]?[0-9]{1,19}")
 _NUMBER = r"^[ \t]*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[ \t]*$|^[+-]?(?i:inf|infinity|nan)$"
 MOST_COLUMNS = 1000  # columns of a table at most
+SPARE_LINES = 1000  # of a CSV table: header and blank lines
 # Arrow's Message.fbs: where the vtable of a message, of a dictionary batch and of a record batch has its fields.
 HEADER_TYPE, HEADER, DICTIONARY_DATA, COMPRESSION = 6, 8, 6, 10
 DICTIONARY, RECORDS = 2, 3  # types of headers
+EXPANSION, SPARE_BYTES = 10, 2**20  # how many times its bytes, and some to spare, the text of a table may have
 
 
 class BadBody(Exception):
@@ -68,6 +70,9 @@ def from_csv(body: bytes, kinds: ColumnKinds, name: str, most: int) -> Columns:
     """A CSV body of at most `most` rows, with a header. Other columns are ignored."""
     if body[: body.find(b"\n")].count(b",") > MOST_COLUMNS:
         raise BadBody(f"The table has more than {MOST_COLUMNS:,} columns.")
+    lines = max(body.count(b"\n"), body.count(b"\r"))
+    if lines > most + SPARE_LINES:
+        raise TooLarge(f"{lines:,} lines are more than {most:,} rows in one request: send them in parts.")
     words, numbers = {"unique_id", "ds", *kinds.categories}, {"y", *kinds.numbers}
     try:
         columns = _from_table(_read_csv(body, words, numbers), kinds, name, most)
@@ -108,11 +113,12 @@ def _refuse_words(body: bytes, words: Collection[str], numbers: Collection[str],
 def from_arrow(body: bytes, kinds: ColumnKinds, name: str, most: int) -> Columns:
     """A body of at most `most` rows in Arrow's stream format. Compression is refused: it could expand to any size."""
     try:
-        if any(map(_is_compressed, pa.ipc.MessageReader.open_stream(io.BytesIO(body)))):
+        if any(map(_is_compressed, pa.ipc.MessageReader.open_stream(pa.BufferReader(body)))):
             raise BadBody("The Arrow stream is compressed: write it without compression.")
-        with pa.ipc.open_stream(io.BytesIO(body)) as reader:
-            table = reader.read_all()
+        with pa.ipc.open_stream(pa.BufferReader(body)) as reader:
+            table = reader.read_all()  # views of the body
         table.validate(full=True)
+        _refuse_expansion(table, len(body))
         return _from_table(table, kinds, name, most)
     except InputError:
         raise
@@ -132,6 +138,29 @@ def _is_compressed(message: pa.Message) -> bool:
     if kind == DICTIONARY:
         kind, header = RECORDS, _child(header, DICTIONARY_DATA)
     return bool(kind == RECORDS and header.Offset(COMPRESSION))
+
+
+def _refuse_expansion(table: pa.Table, size: int) -> None:
+    """Refuse a table whose text is far larger than its bytes, as dictionaries and string views allow."""
+    text = [column for column in table.columns if _is_text(_values_of(column.type))]
+    total = sum(int(_lengths(chunk).sum()) for column in text for chunk in column.chunks)
+    most = EXPANSION * (size + SPARE_BYTES)
+    if total > most:
+        raise TooLarge(f"The text of the table has {total:,} bytes where {size:,} were sent: send it in parts.")
+
+
+def _lengths(chunk: pa.Array) -> Any:
+    """Bytes of every string, as an array of int64."""
+    if pa.types.is_dictionary(chunk.type):
+        return pc.take(pa.array(_lengths(chunk.dictionary)), chunk.indices).fill_null(0).to_numpy()
+    if pa.types.is_string_view(chunk.type):  # for which pyarrow has no function: a view begins with its length
+        views = np.frombuffer(chunk.buffers()[1] or b"", np.int32)[::4][chunk.offset : chunk.offset + len(chunk)]
+        return np.where(chunk.is_valid().to_numpy(zero_copy_only=False), views, 0).astype(np.int64)
+    return pc.binary_length(chunk).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+
+
+def _values_of(kind: pa.DataType) -> pa.DataType:
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
 def _child(parent: Table, slot: int) -> Table:
@@ -256,6 +285,8 @@ def _words(values: Any, boolean: bool, heading: str, name: str) -> Any:
     allowed = (str, bool, int, float) if boolean else (str, bool)
     wrong = np.array([not (v is None or type(v) in allowed) for v in values], bool)
     _refuse(wrong, values, heading, f"{what}; it is no string", "Send a string.")
+    wrong = np.array([type(v) is str and len(v) > LONGEST for v in values], bool)
+    _refuse(wrong, values, heading, f"{quoted(heading)} of {name} may have {LONGEST} characters; it has more")
     return np.array([*(None if v is None or v != v else str(v) for v in values), None], object)[:-1]
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import collections
+import math
 import threading
 import time
+from collections.abc import Mapping
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, generate_latest
 
 RATE_SECONDS = 60.0
+ROW_OUTCOMES = ("applied", "duplicates", "corrected", "late", "rejected")
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 BATCH_BUCKETS = tuple(4.0**i for i in range(10))
 
@@ -36,13 +39,49 @@ class Metrics:
             "aru_rolling_nd", "Sum of |y - median| over sum of |y|, of recent forecasts.", ("forecast",),
             registry=registry,
         )  # fmt: skip
+        self.coverage = Gauge(
+            "aru_rolling_coverage", "Share of recent values inside the 80 % interval of their forecast.",
+            registry=registry,
+        )  # fmt: skip
+        self.drifting = Gauge(
+            "aru_drifting_share",
+            "Share of series whose latest window had over 1.5 times the error of those before.",
+            registry=registry,
+        )
+        self.newest_age = Gauge(
+            "aru_newest_observation_age_seconds", "Time since the newest `ds` of any series.", registry=registry
+        )
+        self.forecast_seconds = Histogram(
+            "aru_forecast_seconds", "Time to compute a batch of forecasts.", buckets=SECONDS, registry=registry
+        )
+        self.model = Info("aru_model", "The model: its name, horizon, frequency and version.", registry=registry)
         self.monitor_seconds = Counter("aru_monitor_seconds", "Time spent on monitoring.", registry=registry)
         self.errors = Counter("aru_errors", "Failures of the service itself.", registry=registry)
+
+        for unknown in (self.coverage, self.drifting, self.newest_age):
+            unknown.set(math.nan)
+        for outcome in ROW_OUTCOMES:
+            self.rows.labels(outcome)
+
+    def describe(self, name: str, h: str, freq: str, version: str) -> None:
+        """Set the description of the model."""
+        self.model.info({"name": name, "h": h, "freq": freq, "version": version})
+
+    def set_accuracy(self, accuracy: Mapping[str, float | None]) -> None:
+        """Set the figures of all series; None is unknown."""
+        for label, name in (("adapted", "nd"), ("global", "nd_global")):
+            self.nd.labels(label).set(as_number(accuracy[name]))
+        self.coverage.set(as_number(accuracy["coverage_80"]))
 
     def render(self) -> bytes:
         """The text that Prometheus scrapes."""
         text: bytes = generate_latest(self._registry)
         return text
+
+
+def as_number(value: float | None) -> float:
+    """NaN for what is unknown."""
+    return math.nan if value is None else value
 
 
 class RowRate:

@@ -29,6 +29,7 @@ from aru.runtime.truth import usable, what_came
 from aru.store import Key
 from aru.store.sqlite import VARIABLES
 
+DRIFTED = 1.5  # error of the latest window over that of the windows before, from which on a series drifts
 KEPT = 100  # latest rows of a series
 TIMES = 1000  # latest times at which any series was scored
 MONITOR_FORMAT = 1  # of the tables below
@@ -120,6 +121,11 @@ class Monitor:
         """The series whose error rose most in the latest window, relative to the windows before."""
         statement = f"SELECT id, drift, {SUMS} FROM scores WHERE drift IS NOT NULL ORDER BY drift DESC LIMIT ?"
         return [(key, drift, AccuracySums(*rest)) for key, drift, *rest in self._select(statement, (limit,))]
+
+    def drifting_share(self) -> float | None:
+        """The share of series whose error rose by more than DRIFTED; None if it is known of no series."""
+        ((share,),) = self._select("SELECT avg(drift > ?) FROM scores WHERE drift IS NOT NULL", (DRIFTED,))
+        return None if share is None else float(share)
 
     def rings(self, ids: Sequence[Key]) -> dict[Key, Ring]:
         """The rows of series up to their latest origins, with their forecasts."""

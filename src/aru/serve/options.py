@@ -22,6 +22,11 @@ class Options:
         max_rows: Most rows of a request, of a forecast, and of a batch of requests.
         max_bytes: Most bytes of a request's body.
         monitor: Whether to keep recent history and accuracy of every series.
+        max_connections: Most connections at a time.
+        max_header_bytes: Most bytes of a request's first line and headers.
+        idle_seconds: Longest pause while a client sends a request or takes an answer.
+        request_seconds: Longest time for a client to send a request, or to take an answer.
+        json_log: Whether lines of the log are JSON.
     """
 
     host: str = "127.0.0.1"
@@ -30,9 +35,14 @@ class Options:
     max_rows: int = 100_000
     max_bytes: int = 32 * 2**20
     monitor: bool = True
+    max_connections: int = 512
+    max_header_bytes: int = 2**14
+    idle_seconds: float = 10.0
+    request_seconds: float = 60.0
+    json_log: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("max_rows", "max_bytes"):
+        for name in ("max_rows", "max_bytes", "max_connections", "max_header_bytes"):
             value = getattr(self, name)
             if isinstance(value, bool) or value < 1:
                 raise ConfigError(f"`{name}` must be a whole number of at least 1, got {quoted(value)}")

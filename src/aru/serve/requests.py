@@ -6,17 +6,32 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
+from pydantic_core import from_json
 
 from aru.errors import InputError
 from aru.serve import schemas, tables
 from aru.serve.incoming import BadBody, TooLarge, from_arrow, from_csv, from_rows, require
+from aru.serve.options import LONGEST
 from aru.serve.service import ForecastRequest, Service, UpdateRequest, unique_ids
 from aru.serve.tables import ARROW, CSV, JSON, ColumnKinds, Columns
+from aru.store.receipts import digest_of
 
 FAULTS_SHOWN = 20  # faults of a body that an answer lists
+LOOKED_AT = 1000  # rows that are looked at for more faults
+# A JSON body is counted before it becomes objects: brackets and values for each row, and some to spare.
+BRACKETS, VALUES, SPARE = 2, 32, 1000
 
-_observations: TypeAdapter[schemas.ObservationsBody] = TypeAdapter(schemas.ObservationsBody)
-_forecasts: TypeAdapter[schemas.ForecastBody] = TypeAdapter(schemas.ForecastBody)
+_observations: TypeAdapter[Any] = TypeAdapter(schemas.ObservationsBody)
+_forecasts: TypeAdapter[Any] = TypeAdapter(schemas.ForecastBody)
+_FIELDS: dict[TypeAdapter[Any], frozenset[str]] = {
+    _observations: frozenset(schemas.ObservationsBody.__annotations__),
+    _forecasts: frozenset(schemas.ForecastBody.__annotations__),
+}
+_ROWS: dict[str, TypeAdapter[Any]] = {
+    "observations": TypeAdapter(schemas.Observation),
+    "static": TypeAdapter(schemas.StaticRow),
+    "futr": TypeAdapter(schemas.FutureRow),
+}
 
 
 class UnknownFormat(Exception):
@@ -26,12 +41,14 @@ class UnknownFormat(Exception):
 class InvalidBody(Exception):
     """A JSON body that does not have the documented form; `faults` say where."""
 
-    def __init__(self, error: ValidationError) -> None:
+    def __init__(self, faults: Sequence[Any]) -> None:
         super().__init__("The body does not have the form that /docs describes.")
-        self.faults = [
-            {"where": ".".join(map(str, fault["loc"])), "reason": fault["msg"]}
-            for fault in error.errors(include_url=False, include_context=False, include_input=False)[:FAULTS_SHOWN]
-        ]
+        self.faults = list_faults(faults)
+
+
+def list_faults(faults: Sequence[Any]) -> list[dict[str, str]]:
+    """Places and reasons of the first faults that pydantic found."""
+    return [{"where": ".".join(map(str, f["loc"])), "reason": f["msg"]} for f in faults[:FAULTS_SHOWN]]
 
 
 class Reader(NamedTuple):
@@ -45,7 +62,7 @@ class Reader(NamedTuple):
         kinds = self.service.tables
         static: Columns | None = None
         if content == JSON:
-            given = _read(_observations.validate_json, body)
+            given = self._read(_observations, body)
             self._check(len(given["observations"]), "rows")
             rows = from_rows(given["observations"], kinds.observations, ("ds", "y"), "observations")
             late = given.get("late", late)
@@ -58,13 +75,14 @@ class Reader(NamedTuple):
             if kinds.static.names and set(kinds.static.names) <= whole.keys():
                 static = tables.static_of(whole, kinds.static)
         ids = unique_ids(rows["unique_id"])
-        return UpdateRequest(rows, ids, static if static is None else tables.only(static, ids), late)
+        digest = digest_of(content.encode(), late.encode(), body)
+        return UpdateRequest(rows, ids, static if static is None else tables.only(static, ids), late, digest)
 
     def forecast(self, body: bytes, content: str, ids: Sequence[str], level: Sequence[float]) -> ForecastRequest:
         """What to forecast. `ids` and `level` are used for CSV and Arrow, whose bodies cannot contain them."""
         kinds, futr, wanted = self.service.tables.future, None, None
         if content == JSON:
-            given = _read(_forecasts.validate_json, body)
+            given = self._read(_forecasts, body)
             level, wanted = given.get("level") or (), given.get("unique_ids")
             if given.get("futr"):
                 self._check(len(given["futr"] or ()), "rows")
@@ -95,18 +113,52 @@ class Reader(NamedTuple):
             raise InputError(f"{name} has no rows", "Send at least one.")
         return columns
 
+    def _read(self, adapter: Any, body: bytes) -> Any:
+        """A JSON body of the documented form."""
+        brackets, commas = body.count(b"{") + body.count(b"["), body.count(b",")
+        if brackets > SPARE + BRACKETS * self.max_rows or commas > SPARE + VALUES * self.max_rows:
+            raise TooLarge(
+                f"The body has {brackets:,} brackets and {commas:,} commas, more than {BRACKETS} and {VALUES} for each "
+                f"of {self.max_rows:,} rows: send it in parts."
+            )
+        try:
+            given = adapter.validate_json(body)
+        except ValidationError as error:
+            faults = error.errors(include_url=False, include_context=False, include_input=False)
+            if faults[0]["type"] == "json_invalid":
+                raise BadBody(f"The body is no JSON: {faults[0]['msg']}.") from None
+            raise InvalidBody(_more_faults(faults, body)) from None
+        others = [name for name in given if name not in _FIELDS[adapter]]
+        if others:
+            message = f"Extra inputs are not permitted; known are {', '.join(sorted(_FIELDS[adapter]))}"
+            raise InvalidBody([{"loc": (name[:LONGEST],), "msg": message} for name in others[:FAULTS_SHOWN]])
+        return given
+
     def _check(self, rows: int, what: str) -> None:
         if rows > self.max_rows:
             raise TooLarge(f"{rows:,} {what} are more than {self.max_rows:,} in one request: ask in parts.")
 
 
-def _read(parse: Callable[[bytes], Any], body: bytes) -> Any:
-    try:
-        return parse(body)
-    except ValidationError as error:
-        if error.errors()[0]["type"] == "json_invalid":
-            raise BadBody(f"The body is no JSON: {error.errors()[0]['msg']}.") from None
-        raise InvalidBody(error) from None
+def _more_faults(faults: list[Any], body: bytes) -> list[Any]:
+    """The faults of the first wrong row, and of the rows after it.
+
+    pydantic stops at the first wrong row, since a fault takes a kilobyte and a row of two bytes can have three.
+    """
+    table, first = faults[0]["loc"][:2] if len(faults[0]["loc"]) > 1 else ("", 0)
+    if table not in _ROWS:
+        return faults
+    rows = from_json(body)[table]
+    for number, row in enumerate(rows[first + 1 : first + LOOKED_AT], first + 1):
+        if len(faults) >= FAULTS_SHOWN:
+            break
+        try:
+            _ROWS[table].validate_python(row)
+        except ValidationError as error:
+            faults += [
+                {**fault, "loc": (table, number, *fault["loc"])}
+                for fault in error.errors(include_url=False, include_context=False, include_input=False)
+            ]
+    return faults
 
 
 def _pick(columns: Columns, names: Sequence[str], table: str) -> Columns:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, with_config
+from pydantic import BaseModel, ConfigDict, FailFast, Field, with_config
 from typing_extensions import NotRequired, TypedDict
 
 from aru.serve.options import LONGEST, MANY_LEVELS
@@ -15,6 +15,16 @@ Number = Annotated[float, Field(strict=True)]
 Id = Text | Whole
 Time = Annotated[Text | Whole, Field(description="ISO time without time zone, or an integer where training had those.")]
 Level = Annotated[float, Field(strict=True, gt=0, lt=100)]
+
+
+class StopAtFirst(FailFast):
+    """Lists the faults of one item only. Unlike pydantic's it can be part of a union."""
+
+    __hash__ = object.__hash__
+
+
+Item = TypeVar("Item")
+Checked = Annotated[list[Item], StopAtFirst()]
 
 OBSERVATIONS_EXAMPLE: dict[str, Any] = {
     "observations": [
@@ -27,6 +37,11 @@ FORECASTS_EXAMPLE: dict[str, Any] = {
     "futr": [{"unique_id": "shop-1", "ds": "2024-09-02", "promo": 0}],
     "level": [80, 95],
 }
+
+
+def _body(example: dict[str, Any]) -> ConfigDict:
+    """A body without other fields. These are refused afterwards: pydantic would report each of a million."""
+    return ConfigDict(extra="allow", json_schema_extra={"examples": [example], "additionalProperties": False})
 
 
 @with_config(ConfigDict(extra="allow"))
@@ -53,12 +68,12 @@ class StaticRow(TypedDict):
     unique_id: Id
 
 
-@with_config(ConfigDict(extra="forbid", json_schema_extra={"examples": [OBSERVATIONS_EXAMPLE]}))
+@with_config(_body(OBSERVATIONS_EXAMPLE))
 class ObservationsBody(TypedDict):
     """New observations, rows in any order. Either all of them are taken in or none."""
 
-    observations: Annotated[list[Observation], Field(min_length=1)]
-    static: NotRequired[Annotated[list[StaticRow] | None, Field(description="Static covariates of new series.")]]
+    observations: Annotated[Checked[Observation], Field(min_length=1)]
+    static: NotRequired[Annotated[Checked[StaticRow] | None, Field(description="Static covariates of new series.")]]
     late: NotRequired[
         Annotated[
             Literal["raise", "skip", "correct"],
@@ -67,15 +82,15 @@ class ObservationsBody(TypedDict):
     ]
 
 
-@with_config(ConfigDict(extra="forbid", json_schema_extra={"examples": [FORECASTS_EXAMPLE]}))
+@with_config(_body(FORECASTS_EXAMPLE))
 class ForecastBody(TypedDict):
     """Which series to forecast."""
 
     unique_ids: NotRequired[
-        Annotated[list[Id] | None, Field(description="Without it: the series of `futr`, or every known series.")]
+        Annotated[Checked[Id] | None, Field(description="Without it: the series of `futr`, or every known series.")]
     ]
     futr: NotRequired[
-        Annotated[list[FutureRow] | None, Field(description="Known covariates of the next steps of each series.")]
+        Annotated[Checked[FutureRow] | None, Field(description="Known covariates of the next steps of each series.")]
     ]
     level: NotRequired[
         Annotated[list[Level] | None, Field(max_length=MANY_LEVELS, description="Central intervals, in percent.")]
@@ -171,6 +186,7 @@ class ModelSummary(BaseModel):
     name: str
     h: int
     freq: str | int | None
+    version: str = Field(description="Fingerprint of settings and weights, as in the store.")
 
 
 class Fleet(BaseModel):
@@ -241,4 +257,4 @@ class Failure(BaseModel):
 class Health(BaseModel):
     """State of the service."""
 
-    status: Literal["ok", "starting", "stopping"]
+    status: Literal["ok", "starting", "stopping", "unwritable"]

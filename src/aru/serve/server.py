@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import logging
 import socket
 from collections.abc import Callable
 from pathlib import Path
 
 import uvicorn
+from fastapi import FastAPI
 
 from aru.errors import ConfigError, verbatim
 from aru.forecaster import Forecaster
 from aru.serve.app import create_app
-from aru.serve.limits import LogBudget
+from aru.serve.connections import connections
+from aru.serve.logs import start_logs
 from aru.serve.options import Options
+from aru.store import SQLiteStore
 from aru.stream import Stream
 
 PATIENCE = 30  # seconds to finish requests when the service stops
+CORRECTABLE = 7  # steps of a series that can be corrected, unless another number is chosen
 QUEUE = 2048  # connections that wait to be accepted
 
 
@@ -27,6 +30,7 @@ def serve(
     state: Path,
     options: Options,
     started: Callable[[str], None] = lambda _: None,
+    correctable_steps: int | None = None,
 ) -> None:
     """Serve until the process is asked to stop. `started` is called with the address when the model is warmed up.
 
@@ -34,17 +38,9 @@ def serve(
     """
     listener = listen(options)
     try:
-        app = create_app(Stream(load(), state), options)
-        _bound_logs()
-        config = uvicorn.Config(
-            app,
-            access_log=False,
-            log_config=None,
-            lifespan="on",
-            server_header=False,
-            timeout_graceful_shutdown=PATIENCE,
-            backlog=QUEUE,
-        )
+        app = create_app(_open(load, state, correctable_steps), options)
+        start_logs(options.json_log)
+        config = configure(app, options)
         host = f"[{options.host}]" if ":" in options.host else options.host
         gc.collect()
         gc.freeze()  # garbage collection need not scan what is loaded, which would delay requests
@@ -53,6 +49,29 @@ def serve(
             uvicorn.Server(config).run([listener])
     finally:
         listener.close()
+
+
+def _open(load: Callable[[], Forecaster], state: Path, correctable_steps: int | None) -> Stream:
+    """The stream. Without a number of correctable steps it is that of the store, or CORRECTABLE in a new one."""
+    if correctable_steps is None:
+        with contextlib.closing(SQLiteStore(state)) as store, store.reading() as view:
+            correctable_steps = None if view.about() else CORRECTABLE
+    return Stream(load(), state, correctable_steps)
+
+
+def configure(app: FastAPI, options: Options) -> uvicorn.Config:
+    """How uvicorn serves the app."""
+    return uvicorn.Config(
+        app,
+        http=connections(options),
+        ws="none",
+        access_log=False,
+        log_config=None,
+        lifespan="on",
+        server_header=False,
+        timeout_graceful_shutdown=PATIENCE,
+        backlog=QUEUE,
+    )
 
 
 def listen(options: Options) -> socket.socket:
@@ -70,16 +89,3 @@ def listen(options: Options) -> socket.socket:
             "Choose another.",
         ) from error
     return listener
-
-
-def _bound_logs() -> None:
-    """Log errors and warnings to standard error, with a limit per minute."""
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(levelname)s %(message)s"))
-    handler.addFilter(LogBudget())
-    logging.captureWarnings(True)
-    for name in ("aru", "uvicorn", "py.warnings"):
-        logger = logging.getLogger(name)
-        logger.addHandler(handler)
-        logger.setLevel(logging.WARNING)
-        logger.propagate = False

@@ -5,30 +5,31 @@ from __future__ import annotations
 import base64
 import bisect
 import json
-import logging
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from pydantic import TypeAdapter
 
-from aru.errors import InputError, UnknownSeriesError, name_series
+from aru.errors import InputError, LateError, StorageError, UnknownSeriesError, name_series
 from aru.runtime.state import SeriesState
 from aru.runtime.update import Late, Update
-from aru.serve import outgoing, summaries, tables
+from aru.serve import outgoing, schemas, summaries, tables
 from aru.serve.batching import Outcome, isolate, rounds
+from aru.serve.disk import DiskProbe
 from aru.serve.fan import Fans
-from aru.serve.metrics import Metrics, RowRate
-from aru.serve.monitor import AccuracySums, Monitor
+from aru.serve.guarded import GuardedMonitor
+from aru.serve.metrics import Metrics, RowRate, as_number
+from aru.serve.monitor import NEVER, AccuracySums, Monitor
 from aru.serve.tables import Columns, TableKinds
 from aru.store import Key, SQLiteStore
 from aru.store.exchange import unknown_series
+from aru.store.receipts import Receipt
 from aru.stream import Stream
 
-LOG = logging.getLogger("aru.serve")
-MONITOR = ".monitor"  # ending of the file beside the states
+_cursors: dict[bool, TypeAdapter[Any]] = {True: TypeAdapter(schemas.Whole), False: TypeAdapter(str)}
 NOTHING = {
     "accuracy": summaries.accuracy(AccuracySums()), "series_scored": 0, "series_improved": 0, "series_worsened": 0,
     "timeline": [], "drifting": [],
@@ -42,6 +43,7 @@ class UpdateRequest(NamedTuple):
     ids: list[Key]
     static: Columns | None
     late: Late
+    digest: bytes  # of what was sent
 
     @property
     def size(self) -> int:
@@ -71,10 +73,14 @@ class Service:
         self.runtime, self.metrics, self.rate = stream.runtime, Metrics(), RowRate()
         self.datetime = self.runtime.schema.datetime
         self.tables = TableKinds.of(self.runtime.settings, self.runtime.schema)
-        self.monitor = Monitor(stream.runtime, _beside(stream)) if monitor else None
         self.fans = Fans(stream.runtime)
         self._unseen: list[Update | list[Key]] = []  # not yet seen by the monitor: updates, and deleted series
-        self._known = len(self.keys())
+        found = stream.contents()
+        self._known, self._newest = len(found.ids), int(max(found.last, default=NEVER))
+        states = stream.store.path.absolute() if isinstance(stream.store, SQLiteStore) else None
+        self.monitor = GuardedMonitor(self.runtime, states, self.metrics, monitor)
+        self.disk = DiskProbe(None if states is None else states.parent)
+        self.metrics.describe(**{name: str(value) for name, value in self._model().items()})
 
     # Requests of many clients
 
@@ -87,7 +93,10 @@ class Service:
         ]
         outcomes: dict[int, Outcome] = {}
         for group in rounds([r.ids for r in requests], kinds):
-            outcomes |= isolate(lambda which: self._change([requests[i] for i in which]), group)
+            for part in self._resent_apart(group, requests):
+                outcomes |= isolate(lambda which: self._change([requests[i] for i in which]), part)
+        for i, outcome in outcomes.items():
+            self._count(requests[i], outcome)
         self.metrics.batch_rows.observe(sum(r.size for r in requests if isinstance(r, UpdateRequest)))
         self.metrics.batch_seconds.observe(time.perf_counter() - began)
         return [outcomes[i] for i in range(len(requests))]
@@ -95,29 +104,42 @@ class Service:
     def watch(self) -> None:
         """Pass changes since the last call to the monitor."""
         unseen, self._unseen = self._unseen, []
-        if self.monitor is None:
+        if not self.monitor.on:
             return
         began = time.perf_counter()
-        try:
+
+        def follow(monitor: Monitor) -> None:
             for change in unseen:
                 if isinstance(change, list):
-                    self.monitor.forget(change)
+                    monitor.forget(change)
                 elif change.record is not None:
-                    self.monitor.observe(change.ids.tolist(), change.record.now)
-        except Exception:  # a broken monitor must not stop the service
-            self.metrics.errors.inc()
-            LOG.exception("monitoring failed")
+                    monitor.observe(change.ids.tolist(), change.record.now)
+
+        self.monitor.ask(follow, None)
         self.metrics.monitor_seconds.inc(time.perf_counter() - began)
 
     def forecast(self, requests: list[ForecastRequest]) -> list[Outcome]:
         """Forecast the series of each request; the outcome is the columns of a frame."""
+        began = time.perf_counter()
         kinds = [(r.level, None if r.futr is None else r.futr["ds"].dtype.kind) for r in requests]
         # Requests without covariates cannot contradict each other.
         series = [[] if r.futr is None else r.ids for r in requests]
         outcomes: dict[int, Outcome] = {}
         for group in rounds(series, kinds):
             outcomes |= isolate(lambda which: self._predict([requests[i] for i in which]), group)
+        self.metrics.forecast_seconds.observe(time.perf_counter() - began)
         return [outcomes[i] for i in range(len(requests))]
+
+    def _resent_apart(self, group: list[int], requests: Sequence[UpdateRequest | ForgetRequest]) -> list[list[int]]:
+        """The requests of a group that were consumed before, and the others: of the former no row is late."""
+        if len(group) == 1 or isinstance(requests[group[0]], ForgetRequest):
+            return [group]  # the update itself sees whether it is a repetition
+        try:
+            known = self.stream.consumed([r.digest for i in group if isinstance(r := requests[i], UpdateRequest)])
+        except StorageError:  # the update itself will say so
+            return [group]
+        parts = [[i for i, resent in zip(group, known, strict=True) if resent is which] for which in (True, False)]
+        return [part for part in parts if part]
 
     def _change(self, requests: list[Any]) -> list[dict[str, Any]]:
         """Work on requests of one kind."""
@@ -133,10 +155,15 @@ class Service:
     def _apply(self, requests: list[UpdateRequest]) -> list[dict[str, Any]]:
         static = [r.static for r in requests if r.static is not None]
         update = self.stream.apply(
-            tables.join([r.rows for r in requests]), tables.join(static) if static else None, requests[0].late
+            tables.join([r.rows for r in requests]),
+            tables.join(static) if static else None,
+            requests[0].late,
+            requests=[Receipt(r.digest, r.ids) for r in requests],
         )
         self._unseen.append(update)
-        self._count(update)
+        self._known += len(update.new_ids)
+        if update.record is not None:
+            self._newest = max(self._newest, int(update.record.now.last.max()))
         return _reports(update, requests, self.datetime)
 
     def _predict(self, requests: list[ForecastRequest]) -> list[dict[str, Any]]:
@@ -144,7 +171,7 @@ class Service:
         futr = None if requests[0].futr is None else tables.join([r.futr for r in requests if r.futr is not None])
         columns = self.stream.predict_columns(futr, requests[0].level, ids)
         for r in requests:
-            if r.futr is not None and self.monitor is not None:
+            if r.futr is not None and self.monitor.on:
                 self.fans.remember(r.ids, r.futr)
         if len(requests) == 1:
             return [columns]
@@ -153,13 +180,20 @@ class Service:
         picks = [(np.array([place[key] for key in r.ids])[:, None] * h + steps).ravel() for r in requests]
         return [{name: values[pick] for name, values in columns.items()} for pick in picks]
 
-    def _count(self, update: Update) -> None:
-        result, rows = update.result, self.metrics.rows
-        for outcome in ("applied", "duplicates", "corrected"):
-            rows.labels(outcome).inc(getattr(result, outcome))
-        rows.labels("late").inc(len(result.left_out["ds"]))
-        self._known += len(update.new_ids)
-        self.rate.add(result.applied)
+    def _count(self, request: UpdateRequest | ForgetRequest, outcome: Outcome) -> None:
+        """Count the rows of a request by what became of them."""
+        if not isinstance(request, UpdateRequest):
+            return
+        rows = self.metrics.rows
+        if isinstance(outcome, InputError):  # late ones, and all that were refused because of them
+            late = len(outcome.rows or ()) if isinstance(outcome, LateError) else 0
+            rows.labels("late").inc(late)
+            rows.labels("rejected").inc(request.size - late)
+        elif not isinstance(outcome, Exception):
+            for what in ("applied", "duplicates", "corrected"):
+                rows.labels(what).inc(outcome[what])
+            rows.labels("late").inc(len(outcome["late"]))
+            self.rate.add(outcome["applied"])
 
     # Questions
 
@@ -189,7 +223,10 @@ class Service:
         """The same with recent history, past forecasts and the present forecast."""
         ids, state = self.find(name)
         (key,) = ids.tolist()
-        history = [] if self.monitor is None else summaries.history(self.monitor.history(key, state), self.datetime)
+        nothing: list[dict[str, Any]] = []
+        history = self.monitor.ask(
+            lambda monitor: summaries.history(monitor.history(key, state), self.datetime), nothing
+        )
         forecast, missing = None, None
         try:
             forecast = self.fans.make(ids, state)
@@ -198,7 +235,7 @@ class Service:
         return {
             **self._report(ids, state),
             "model": self._model(),
-            "monitored": self.monitor is not None,
+            "monitored": self.monitor.on,
             "history": history,
             "forecast": forecast,
             "forecast_missing": missing,
@@ -206,19 +243,21 @@ class Service:
 
     def fleet(self) -> dict[str, Any]:
         """All series at a glance."""
-        monitor, h = self.monitor, self.runtime.h
+        h = self.runtime.h
+        known = self.monitor.ask(lambda monitor: summaries.fleet(monitor, h, self.datetime), NOTHING)
         return {
             "model": self._model(),
-            "monitored": monitor is not None,
+            "monitored": self.monitor.on,
             "series": self._known,
             "observations_per_second": self.rate.per_second(),
             "observations_by_second": self.rate.by_second(),
-            **(NOTHING if monitor is None else summaries.fleet(monitor, h, self.datetime)),
+            **known,
         }
 
     def _model(self) -> dict[str, Any]:
         settings = self.runtime.settings
-        return {"name": settings.name, "h": settings.h, "freq": settings.freq}
+        version = self.stream.about.fingerprint
+        return {"name": settings.name, "h": settings.h, "freq": settings.freq, "version": version}
 
     def _report(self, ids: pd.Index[Any], state: SeriesState) -> dict[str, Any]:
         sizes = self.runtime.effective_sizes(state)
@@ -254,37 +293,35 @@ class Service:
     def scrape(self) -> bytes:
         """The metrics for Prometheus."""
         self.metrics.series.set(self._known)
-        if self.monitor is not None:
-            found = summaries.accuracy(self.monitor.fleet())
-            for label, name in (("adapted", "nd"), ("global", "nd_global")):
-                self.metrics.nd.labels(label).set(float("nan") if found[name] is None else found[name])
+        if self.datetime and self._newest > NEVER:
+            self.metrics.newest_age.set(time.time() - self._newest / 1e6)
+        nothing = summaries.accuracy(AccuracySums())
+        self.metrics.set_accuracy(self.monitor.ask(lambda monitor: summaries.accuracy(monitor.fleet()), nothing))
+        self.metrics.drifting.set(as_number(self.monitor.ask(lambda monitor: monitor.drifting_share(), None)))
         return self.metrics.render()
 
     def close(self) -> None:
         """Close files."""
         self.stream.close()
-        if self.monitor is not None:
-            self.monitor.close()
+        self.monitor.close()
 
     def _rows(self, keys: Sequence[Key], state: SeriesState) -> list[dict[str, Any]]:
         """Series in a list."""
         ds = outgoing.times(state.last.cpu().numpy(), self.datetime)
-        scores = {} if self.monitor is None else self.monitor.scores(keys)
+        nothing: dict[Key, dict[str, Any]] = {}
+        scores = self.monitor.ask(
+            lambda monitor: {key: summaries.accuracy(sums) for key, sums in monitor.scores(keys).items()}, nothing
+        )
         rows = zip(keys, ds, state.context.count.long().tolist(), strict=True)
         return [
             {
                 "unique_id": key,
                 "ds": time,
                 "observations": count,
-                "accuracy": summaries.accuracy(scores[key]) if key in scores else None,
+                "accuracy": scores.get(key),
             }
             for key, time, count in rows
         ]
-
-
-def _beside(stream: Stream) -> Path | None:
-    store = stream.store
-    return store.path.with_name(store.path.name + MONITOR) if isinstance(store, SQLiteStore) else None
 
 
 def _reports(update: Update, requests: Sequence[UpdateRequest], datetime: bool) -> list[dict[str, Any]]:
@@ -318,9 +355,7 @@ def _write_cursor(key: Key) -> str:
 
 def _read_cursor(cursor: str, integer: bool) -> Key:
     try:
-        key = json.loads(base64.b64decode(cursor.encode(), altchars=b"-_", validate=True))
+        key: Key = _cursors[integer].validate_json(base64.b64decode(cursor.encode(), altchars=b"-_", validate=True))
     except ValueError:
-        key = None
-    if isinstance(key, bool) or not isinstance(key, int if integer else str):
-        raise InputError("This cursor was not made by this service", "Use next_cursor of an earlier page.")
+        raise InputError("This cursor was not made by this service", "Use next_cursor of an earlier page.") from None
     return key

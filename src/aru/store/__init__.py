@@ -4,7 +4,7 @@ SQLiteStore   one durable file, safe for many threads and processes
 MemoryStore   in memory, lost with the process
 
 `contract` defines the interface of a store, `layout` the bytes of a record, `exchange` writes and reads exports,
-`folder` writes and reads saved models.
+`folder` writes and reads saved models, `receipts` recognises requests that are sent again.
 """
 
 from __future__ import annotations

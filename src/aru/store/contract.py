@@ -12,7 +12,7 @@ from typing import Any, Literal
 from aru.errors import StorageError, verbatim
 
 Key = str | int
-Kind = Literal["series", "panel"]  # a record of one series, or one that all series share
+Kind = Literal["series", "panel", "request"]  # a record of one series, one that all series share, digests of requests
 
 
 @dataclasses.dataclass(frozen=True)

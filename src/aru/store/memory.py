@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import get_args
 
 from aru.store.contract import About, Key, Kind
 from aru.store.staged import Changes, StagedStore
@@ -13,7 +14,7 @@ class MemoryStore(StagedStore):
 
     def __init__(self) -> None:
         super().__init__()
-        self._records: dict[Kind, dict[Key, bytes]] = {"series": {}, "panel": {}}
+        self._records: dict[Kind, dict[Key, bytes]] = {kind: {} for kind in get_args(Kind)}
         self._about: About | None = None
 
     def load(self, keys: Sequence[Key], kind: Kind) -> list[bytes | None]:

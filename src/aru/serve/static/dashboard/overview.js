@@ -77,7 +77,7 @@ export class Overview {
     if (!timeline.length) {
       return replace(this.accuracy, monitored
         ? empty("Nothing to compare yet", `Forecasts are scored when ${model.h} steps of a series have passed since they were made.`)
-        : empty("Monitoring is off", "The service was started with --no-monitor."));
+        : empty("Monitoring is off", "The service was started with --no-monitor, or its log says why."));
     }
     if (!this.chart.node.isConnected) replace(this.accuracy,
       html("p", { class: "about" }, `Sum of absolute errors over sum of absolute values (ND), all series, over the ${model.h} times up to each.`), this.chart.node);
@@ -100,7 +100,7 @@ export class Overview {
 
   showDrift({ drifting, monitored }) {
     if (!drifting.length) return replace(this.drift, empty("No drift to show", monitored
-      ? "A series is listed when two windows of it have been scored." : "The service was started with --no-monitor."));
+      ? "A series is listed when two windows of it have been scored." : "The service was started with --no-monitor, or its log says why."));
     const rows = drifting.map((row) => [
       html("a", { href: link(row.unique_id), "data-key": `drift ${row.unique_id}` }, String(row.unique_id)),
       sparkline([["adapted", row.median], ["observed", row.y]], 104, 26, `Latest values of ${row.unique_id} and what had been forecast`),

@@ -99,7 +99,7 @@ export class Series {
     });
     replace(this.missing,
       missing ? html("div", { class: "notice" }, html("strong", {}, "No forecast from now on. "), missing) : null,
-      monitored ? null : html("div", { class: "notice" }, "Monitoring is off: the service was started with --no-monitor."));
+      monitored ? null : html("div", { class: "notice" }, "Monitoring is off: the service was started with --no-monitor, or its log says why."));
   }
 
   showLocal(history, forecast) {
