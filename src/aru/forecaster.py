@@ -315,8 +315,10 @@ class Forecaster:
         states = rebuild(engine.empty(schema.no_static()), flat)
         if len(saved.series["ids"]) != len(states.last):
             raise ValueError(f"{len(saved.series['ids'])} series but {len(states.last)} states")
+        runtime = ForecastRuntime(engine, forecaster.freq, FrameStyle(**saved.model["frame"]))
+        runtime.check(states, saved.series["ids"])
         forecaster.trained = Trained(
-            runtime=ForecastRuntime(engine, forecaster.freq, FrameStyle(**saved.model["frame"])),
+            runtime=runtime,
             table=StateTable(saved.series["ids"], states),
             ids=index_of(saved.series["trained_ids"], schema.integer_ids),
             until=np.array(saved.series["trained_until"], dtype=np.int64),

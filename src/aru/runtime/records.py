@@ -6,16 +6,19 @@ between the two. A correction replays these rows from the anchor. Rows that beco
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from aru.data.columns import Ints
+from aru.data.columns import Bools, Ints
 from aru.data.rows import Ragged, Rows
+from aru.data.schema import Schema
 from aru.nn.tree import take, tree_map
 from aru.runtime.engine import Engine
+from aru.store.layout import Arrays, Layout
 
 
 class Past(NamedTuple):
@@ -57,6 +60,34 @@ def begin(state: Any, correctable_steps: int) -> Record:
     n, rows = len(state.last), state.context.rows
     room = Rows(*(v.new_zeros(n, correctable_steps, *v.shape[2:]) for v in rows))
     return Record(state, Past(state, room))
+
+
+def code_limits(layout: Layout, schema: Schema) -> dict[str, Ints]:
+    """The largest code of every column of categories, by the path of the field that holds them."""
+    columns = {
+        "futr_cat": (*schema.futr[1], *schema.calendar),
+        "hist_cat": schema.hist[1],
+        "categories": schema.stat[1],
+    }
+    paths = [f.name for f in layout.fields if f.name.rpartition(".")[2] in columns]
+    return {path: np.array([len(c.values) for c in columns[path.rpartition(".")[2]]], np.int64) for path in paths}
+
+
+def impossible(arrays: Arrays, limits: Mapping[str, Ints], correctable_steps: int) -> Bools:
+    """Which records hold numbers that no update writes. Whatever serves as an index is checked here."""
+    wrong = np.zeros(len(arrays["now.last"]), bool)
+    for path, most in limits.items():
+        codes = arrays[path]
+        if codes.size:
+            wrong |= ((codes < 0) | (codes > most)).reshape(len(wrong), -1).any(1)
+    for path, values in arrays.items():
+        if values.dtype == np.bool_ and values.size:
+            wrong |= (values.view(np.uint8) > 1).reshape(len(wrong), -1).any(1)
+        elif path.endswith("steps"):
+            wrong |= (values < -1) | (values > arrays["now.steps"])
+    if correctable_steps:
+        wrong |= arrays["now.steps"] - arrays["past.anchor.steps"] > correctable_steps
+    return wrong
 
 
 class Flat(NamedTuple):

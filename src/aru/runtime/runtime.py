@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from aru.data.columns import Bools, Ints
 from aru.data.frames import FrameStyle
 from aru.data.frequency import Frequency
 from aru.data.panel import Observations, Panel, read_observations, read_panel
@@ -21,10 +22,10 @@ from aru.data.target import check_values
 from aru.errors import ColumnError, verbatim
 from aru.nn.tree import flatten, leaves, rebuild
 from aru.runtime.engine import Engine
-from aru.runtime.records import Record, begin
+from aru.runtime.records import Record, begin, code_limits, impossible
 from aru.runtime.update import Invalid, Late, Update, begin_with_values, compute_update
 from aru.store.contract import About
-from aru.store.layout import FORMAT, Layout
+from aru.store.layout import FORMAT, Layout, unreadable
 
 AnyEngine = TypeVar("AnyEngine", bound=Engine)
 
@@ -99,17 +100,28 @@ class Runtime(Generic[AnyEngine]):
         """Records of zero series."""
         return begin(self.engine.empty(self.engine.schema.no_static()), correctable_steps)
 
-    def encode(self, record: Record) -> list[bytes]:
+    def encode(self, record: Record, ids: Sequence[Any] | pd.Index[Any]) -> list[bytes]:
         """Records as bytes, one blob per series."""
         layout = self._format(record.correctable_steps).layout
         arrays = (value.cpu().numpy() for value in flatten(record))
-        return layout.pack({field.name: array for field, array in zip(layout.fields, arrays, strict=True)})
+        return layout.pack({field.name: array for field, array in zip(layout.fields, arrays, strict=True)}, ids)
 
     def decode(self, blobs: Sequence[bytes], ids: Sequence[Any] | pd.Index[Any], correctable_steps: int = 0) -> Record:
-        """The inverse of `encode`; `ids` are the series, for errors."""
-        layout, like = self._format(correctable_steps)
+        """The inverse of `encode`. Records that are damaged or belong to other series are an error."""
+        layout, like, limits = self._format(correctable_steps)
         arrays = layout.unpack(blobs, ids)
+        _refuse(impossible(arrays, limits, correctable_steps), ids)
         return rebuild(like, {path: torch.from_numpy(value) for path, value in arrays.items()})
+
+    def check(self, states: Any, ids: Sequence[Any]) -> None:
+        """Refuse states from a file that no update can have written."""
+        layout, _, limits = self._format(0)
+        arrays = {path: value.cpu().numpy() for path, value in leaves(Record(states))}
+        for field in layout.fields:
+            found = arrays[field.name]
+            if (found.dtype, found.shape) != (np.dtype(field.dtype), (len(ids), *field.shape)):
+                raise ValueError(f"{field.name} has another type or shape")
+        _refuse(impossible(arrays, limits, 0), ids)
 
     def describe(self, correctable_steps: int = 0) -> About:
         """The description of the records for a store."""
@@ -128,12 +140,18 @@ class Runtime(Generic[AnyEngine]):
         if correctable_steps not in self._formats:
             like = self.no_records(correctable_steps)
             layout = Layout.of({path: value.cpu().numpy() for path, value in leaves(like)})
-            self._formats[correctable_steps] = _Format(layout, like)
+            self._formats[correctable_steps] = _Format(layout, like, code_limits(layout, self.engine.schema))
         return self._formats[correctable_steps]
 
 
+def _refuse(wrong: Bools, ids: Sequence[Any] | pd.Index[Any]) -> None:
+    if wrong.any():
+        raise unreadable([ids[i] for i in np.flatnonzero(wrong)])
+
+
 class _Format(NamedTuple):
-    """The byte layout of records, and records of zero series."""
+    """The byte layout of records, records of zero series, and the largest codes of their categories."""
 
     layout: Layout
     like: Record
+    limits: dict[str, Ints]
