@@ -17,6 +17,7 @@ from aru.errors import StorageError, verbatim
 from aru.forecaster import Forecaster
 from aru.runtime import ForecastRuntime
 from aru.runtime.records import Record, begin
+from aru.runtime.rewinding import rewind
 from aru.runtime.state import SeriesState
 from aru.runtime.update import Invalid, Late, Update, UpdateResult
 from aru.settings import AcceleratorName
@@ -150,6 +151,19 @@ class Stream:
     def forget(self, ids: Iterable[Any] | str | int) -> int:
         """Delete the states of series, all of them or none. Returns the number of series."""
         return exchange.forget(self.store, ids)
+
+    def rewind(self, ids: Iterable[Any] | str | int, before: Any) -> int:
+        """Take back the rows of series at or after a time, of all of them or of none. Returns the number of rows.
+
+        That is possible within the latest `correctable_steps` steps. The states are then those of before.
+        """
+        time, wanted = self.runtime.read_time(before, "before"), list(dict.fromkeys(exchange.as_keys(ids)))
+        with self.store.writing() as change:
+            exchange.require_known(wanted, change.get(wanted))
+            names, record = self._known(change, self._index(wanted))
+            done = rewind(self.runtime.engine, names, record, time)
+            change.put(wanted, self.runtime.encode(done.record, wanted))
+        return int(done.rows.sum())
 
     def export(self, path: str | Path) -> int:
         """Write the states of all series to a Parquet file. Returns the number of series."""

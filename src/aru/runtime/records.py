@@ -119,10 +119,22 @@ def advance(engine: Engine, record: Record, new: Flat, corrected: Flat | None = 
     return Record(now, Past(anchor, _pick(data.rows, at, kept, record.past.recent)))
 
 
-def _recent(record: Record) -> Flat:
-    """The recent rows of all series as flat rows."""
+def take_back(engine: Engine, record: Record, kept: Tensor) -> Record:
+    """The records without their latest rows: only the first `kept` recent ones of each series remain."""
     assert isinstance(record.past, Past)
-    inside = torch.arange(record.correctable_steps) < record.buffered.cpu()[:, None]
+    anchor, recent = record.past.anchor, record.past.recent
+    left = _recent(record, kept)
+    now = engine.advance(anchor, _ragged([left], len(kept)))
+    inside = torch.arange(record.correctable_steps) < kept[:, None]
+    rows = (torch.where(inside.reshape(*inside.shape, *(1,) * (v.ndim - 2)).to(v.device), v, 0) for v in recent)
+    return Record(now, Past(anchor, Rows(*(row.to(old.dtype) for row, old in zip(rows, recent, strict=True)))))
+
+
+def _recent(record: Record, kept: Tensor | None = None) -> Flat:
+    """The recent rows of all series, or the first `kept` of them, as flat rows."""
+    assert isinstance(record.past, Past)
+    count = record.buffered.cpu() if kept is None else kept
+    inside = torch.arange(record.correctable_steps) < count[:, None]
     rows = Rows(*(v.cpu()[inside] for v in record.past.recent))
     series = np.repeat(np.arange(len(inside)), inside.sum(1).numpy())
     return Flat(series, rows, np.zeros(len(series), np.int64))

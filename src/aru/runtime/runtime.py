@@ -13,13 +13,13 @@ import numpy as np
 import pandas as pd
 import torch
 
-from aru.data.columns import Bools, Ints
+from aru.data.columns import Bools, Ints, as_frame, read_times
 from aru.data.frames import FrameStyle
 from aru.data.frequency import Frequency
 from aru.data.panel import Observations, Panel, read_observations, read_panel
 from aru.data.schema import Schema
 from aru.data.target import check_values
-from aru.errors import ColumnError, verbatim
+from aru.errors import ColumnError, InputError, verbatim
 from aru.nn.tree import flatten, leaves, rebuild
 from aru.runtime.engine import Engine
 from aru.runtime.records import Record, begin, code_limits, impossible
@@ -93,6 +93,14 @@ class Runtime(Generic[AnyEngine]):
         style = style or self.style
         with self.engine.threads(len(ids)):
             return compute_update(self.engine, self.freq, style, new, ids, record, static_df, late, invalid)
+
+    def read_time(self, value: Any, name: str) -> int:
+        """A time from a user, as an internal one."""
+        times, datetime = read_times(as_frame({"unique_id": [""], "ds": [value]}, name), self.freq, name)
+        if datetime != self.schema.datetime:
+            kinds = ("an integer", "a timestamp")
+            raise InputError(f"`{name}` is {kinds[datetime]}", f"Give {kinds[self.schema.datetime]}.")
+        return int(times[0])
 
     # Records
 
