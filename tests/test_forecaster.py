@@ -17,7 +17,7 @@ import pandas as pd
 import polars
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save
 from utilsforecast.evaluation import evaluate
 from utilsforecast.losses import coverage, mae, mqloss, quantile_loss, rmse
 
@@ -828,6 +828,35 @@ def test_a_damaged_save_is_refused(
         seal(tmp_path / "model")
     with pytest.raises(StorageError, match=re.escape(str(tmp_path / "model"))):
         Forecaster.load(tmp_path / "model")
+
+
+def test_a_model_brings_no_options_of_the_trainer(plain: Forecaster, tmp_path: Path) -> None:
+    plain.save(tmp_path / "model")
+    model = json.loads((tmp_path / "model" / "model.json").read_text())
+    model["settings"]["training"]["trainer"] = {"default_root_dir": "/elsewhere"}
+    (tmp_path / "model" / "model.json").write_text(json.dumps(model))
+    seal(tmp_path / "model")
+    assert Forecaster.load(tmp_path / "model").settings.training.trainer is None
+
+
+def test_states_that_no_update_can_have_written_are_refused(rich: Forecaster, tmp_path: Path) -> None:
+    """With the right checksums: a number that serves as an index must not reach memory."""
+    rich.save(tmp_path / "model")
+    file = file_of(tmp_path / "model", "states")
+    whole = load_file(file)
+    changes: dict[str, Callable[[torch.Tensor], Any]] = {
+        "context.rows.futr_cat": lambda v: v.fill_(2**30),
+        "context.static.categories": lambda v: v.fill_(-1),
+        "steps": lambda v: v.fill_(-2),
+        "context.rows.y": lambda v: v.resize_(1, 1),
+    }
+    for name, change in changes.items():
+        states = {key: value.clone() for key, value in whole.items()}
+        change(states[name])
+        file.write_bytes(save(states))
+        seal(tmp_path / "model")
+        with pytest.raises(StorageError, match="damaged or of another version|another type or shape"):
+            Forecaster.load(tmp_path / "model")
 
 
 def test_what_was_never_saved_cannot_be_loaded(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import pandas as pd
@@ -263,13 +263,16 @@ def _work(its: Any, work: Callable[[Path, int], str], folder: Path, begin: int, 
 def loads_during_saves(folder: Path, size: int) -> Result:
     """Whoever loads a model while others save it gets all of one of them."""
     model, versions = _two_versions(folder)
-    stop = SPAWN.Event()
-    savers = [SPAWN.Process(target=_save_in_turn, args=(model, versions[i:] + versions[:i], stop)) for i in range(2)]
+    begun, stop = SPAWN.Barrier(3), SPAWN.Event()
+    turns = (versions, versions[::-1])
+    savers = [SPAWN.Process(target=_save_until, args=(model, turn, begun, stop)) for turn in turns]
     for saver in savers:
         saver.start()
     failures = []
     try:
-        expected = [Forecaster.load(path, "cpu").predict(*_ahead(path)) for path in versions]
+        loaded = [Forecaster.load(path, "cpu") for path in versions]
+        expected = [one.predict(*_ahead_of(one)) for one in loaded]
+        begun.wait(WAIT)
         for attempt in range(size):
             try:
                 found = Forecaster.load(model, "cpu")
@@ -290,25 +293,23 @@ def loads_during_saves(folder: Path, size: int) -> Result:
 def killed_saves(folder: Path, size: int) -> Result:
     """A save that is killed at any moment leaves the old or the new model; the next save clears up."""
     model, versions = _two_versions(folder)
-    expected = [Forecaster.load(path, "cpu").predict(*_ahead(path)) for path in versions]
+    loaded = [Forecaster.load(path, "cpu") for path in versions]
+    expected = [one.predict(*_ahead_of(one)) for one in loaded]
     failures, chance = [], random.Random(0)
     for attempt in range(size):
-        ours, its = SPAWN.Pipe(duplex=False)
-        saver = SPAWN.Process(target=_save_in_turn, args=(model, versions, SPAWN.Event(), its))
-        saver.start()
-        its.close()
-        ours.recv()
-        for _ in range(5):  # one process is killed once, but saves often before
-            time.sleep(chance.uniform(0.0, 0.05))
-        saver.kill()
-        saver.join()
+        child = os.fork()
+        if child == 0:
+            _save_in_turn(model, loaded)
+        time.sleep(chance.uniform(0.0, 0.3))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
         try:
             found = Forecaster.load(model, "cpu")
             if not any(found.predict(*_ahead_of(found)).equals(one) for one in expected):
                 failures.append(f"kill {attempt}: parts of two models")
         except Exception:
             failures.append(f"kill {attempt}: {traceback.format_exc()}")
-    Forecaster.load(versions[0], "cpu").save(model)
+    loaded[0].save(model)
     if len(list(model.iterdir())) != len(list(versions[0].iterdir())):
         failures.append(f"left over: {sorted(os.listdir(model))}")
     return Result(size, failures)
@@ -349,11 +350,16 @@ def _two_versions(folder: Path) -> tuple[Path, list[Path]]:
     return target, [one, two]
 
 
-def _save_in_turn(target: Path, versions: list[Path], stop: Any, its: Any = None) -> None:
+def _save_until(target: Path, versions: list[Path], begun: Any, stop: Any) -> None:
     models = [Forecaster.load(path, "cpu") for path in versions]
-    if its is not None:
-        its.send("ready")
+    begun.wait(WAIT)
     while not stop.is_set():
+        for model in models:
+            model.save(target)
+
+
+def _save_in_turn(target: Path, models: list[Forecaster]) -> NoReturn:
+    while True:
         for model in models:
             model.save(target)
 
@@ -361,10 +367,6 @@ def _save_in_turn(target: Path, versions: list[Path], stop: Any, its: Any = None
 def _ahead_of(model: Forecaster) -> tuple[pd.DataFrame, list[int]]:
     (day,) = {(pd.Timestamp(int(last), unit="us") - pd.Timestamp("2024-01-01")).days for last in model.table.states.last}
     return both(range(day + 1, day + 1 + H)), [80]
-
-
-def _ahead(path: Path) -> tuple[pd.DataFrame, list[int]]:
-    return _ahead_of(Forecaster.load(path, "cpu"))
 
 
 # Stores of several processes
@@ -503,7 +505,7 @@ ATTACKS: dict[str, tuple[Callable[[Path, int], Result], int]] = {  # with the si
     "a damaged file of a model": (damaged_models, 600),
     "a forged record": (forged_records, 1000),
     "loads during saves": (loads_during_saves, 2000),
-    "killed saves": (killed_saves, 30),
+    "killed saves": (killed_saves, 200),
     "two updates of a model at once": (updates_at_once, 10),
     "processes that create one store": (stores_at_once, 600),
     "copies of a store in use": (copies_in_use, 200),

@@ -14,7 +14,7 @@ SIZES = {
     "a damaged file of a model": 20,
     "a forged record": 20,
     "loads during saves": 30,
-    "killed saves": 2,
+    "killed saves": 5,
     "two updates of a model at once": 1,
     "processes that create one store": 60,
     "copies of a store in use": 5,

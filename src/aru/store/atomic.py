@@ -25,6 +25,7 @@ def new_file(target: Path, replace: bool = False) -> Iterator[Path]:
 
     Without `replace` a file that is there by then is a FileExistsError.
     """
+    os.scandir(target.parent).close()  # a clear error where there is no such folder
     begin = f".{target.name}-"
     remove_abandoned(target.parent, f"{begin}*.part*")
     part = target.with_name(f"{begin}{uuid.uuid4().hex[:12]}.part")
