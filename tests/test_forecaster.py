@@ -855,7 +855,7 @@ def test_states_that_no_update_can_have_written_are_refused(rich: Forecaster, tm
         change(states[name])
         file.write_bytes(save(states))
         seal(tmp_path / "model")
-        with pytest.raises(StorageError, match="damaged or of another version|another type or shape"):
+        with pytest.raises(StorageError, match=r"damaged or of another version|another type or shape"):
             Forecaster.load(tmp_path / "model")
 
 

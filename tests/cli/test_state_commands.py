@@ -112,20 +112,35 @@ def test_state_rewind_takes_back_the_latest_rows(store: Path, model: Path, tmp_p
         expected = stream.predict()
     arguments = ("--model", model, "--ids", "new", "--ids", ",".join(i for i in IDS if "," not in i))
     whole = [i for i in IDS if "," in i]
-    result = aru("state", "rewind", store, *arguments, *(v for i in whole for v in ("--ids", i)), "--before", "2024-01-27", "--json")
+    result = aru(
+        "state",
+        "rewind",
+        store,
+        *arguments,
+        *(v for i in whole for v in ("--ids", i)),
+        "--before",
+        "2024-01-27",
+        "--json",
+    )
     assert result.code == 0, result
     assert result.json["rows"] == 4
     with Stream(model, store) as stream:
         pd.testing.assert_frame_equal(stream.predict(), expected, rtol=1e-5)
         assert stream.update(sales(26, 27, [*IDS, "new"])).applied == 4
     rewind = ("state", "rewind", store, "--model", model, "--ids", "new", "--before")
-    assert "1 series have no rows at or after 2024-01-28, their latest are (new, 2024-01-27)" in fails(*rewind, "2024-01-28")
+    assert "1 series have no rows at or after 2024-01-28, their latest are (new, 2024-01-27)" in fails(
+        *rewind, "2024-01-28"
+    )
     assert "keep only the latest 2 rows" in fails(*rewind, "2024-01-20")
     assert "--before cannot be read as timestamps" in fails(*rewind, "soon")
-    assert "has no series x" in fails("state", "rewind", store, "--model", model, "--ids", "x", "--before", "2024-01-27")
+    assert "has no series x" in fails(
+        "state", "rewind", store, "--model", model, "--ids", "x", "--before", "2024-01-27"
+    )
     with Stream(model, tmp_path / "fixed.db") as stream:
         stream.update(sales(24, 27))
-    message = fails("state", "rewind", tmp_path / "fixed.db", "--model", model, "--ids", IDS[0], "--before", "2024-01-27")
+    message = fails(
+        "state", "rewind", tmp_path / "fixed.db", "--model", model, "--ids", IDS[0], "--before", "2024-01-27"
+    )
     assert "keeps no recent rows that could be taken back" in message
 
 

@@ -56,7 +56,7 @@ def test_what_was_taken_back_had_never_come(kept: int, model: Forecaster) -> Non
     pd.testing.assert_frame_equal(stream.predict(ids=["a"]), other.predict(ids=["a"]), rtol=1e-6)
     assert stream.series().equals(other.series())
     pd.testing.assert_frame_equal(stream.predict(ids=["b"]), before)
-    more = plain("a", new[2 + kept :] + [new[-1] + 1])
+    more = plain("a", [*new[2 + kept :], new[-1] + 1])
     assert stream.update(more).applied == other.update(more).applied == len(more)
     assert_same(stream, other, ["a"])
 
@@ -77,7 +77,11 @@ def test_what_cannot_be_taken_back_is_named_and_nothing_changes(model: Forecaste
     before = states(stream, ["a", "n"])
     last, first = day(TRAINED + 2).date(), day(TRAINED).date()
     for ids, time, message in (
-        (["a", "n"], day(TRAINED), rf"2 series keep only the latest 2 rows.*right after \(a, {first}\), \(n, {first}\)"),
+        (
+            ["a", "n"],
+            day(TRAINED),
+            rf"2 series keep only the latest 2 rows.*right after \(a, {first}\), \(n, {first}\)",
+        ),
         (["b", "a"], day(TRAINED + 2), r"1 series have no rows at or after .*, their latest are \(b, 2024-01-20\)"),
         ("a", day(TRAINED + 3), rf"their latest are \(a, {last}\)"),
     ):

@@ -100,7 +100,9 @@ def test_ids_of_an_export_are_ids(store: Store, target: SQLiteStore, tmp_path: P
     exchange.write_export(path, ABOUT, [(IDS, records(1))])
     table = pq.read_table(path)
     nobody = table.set_column(0, "unique_id", pa.array([None, *IDS[1:]], pa.string()))
-    pq.write_table(nobody.replace_schema_metadata({**table.schema.metadata, exchange.SEAL_KEY: exchange.UNSEALED}), path)
+    pq.write_table(
+        nobody.replace_schema_metadata({**table.schema.metadata, exchange.SEAL_KEY: exchange.UNSEALED}), path
+    )
     with path.open("r+b") as file:
         place = exchange._seal_place(file, path)
         seal = exchange._digest(file, place)

@@ -78,7 +78,16 @@ def test_the_layout_says_where_everything_lies() -> None:
 
 def test_other_bytes_are_refused() -> None:
     good = LAYOUT.pack(arrays(tree(3)), NAMES)
-    for bad in (good[1][:-1], good[1] + b"\0", b"", b"BRU" + good[1][3:], b"ARU\x00" + good[1][4:], good[0], "text", None):
+    for bad in (
+        good[1][:-1],
+        good[1] + b"\0",
+        b"",
+        b"BRU" + good[1][3:],
+        b"ARU\x00" + good[1][4:],
+        good[0],
+        "text",
+        None,
+    ):
         with pytest.raises(StorageError, match=r"1 series are damaged or of another version: two\."):
             LAYOUT.unpack([good[0], bad, good[2]], NAMES)
 

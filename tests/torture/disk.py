@@ -252,7 +252,7 @@ def _work(its: Any, work: Callable[[Path, int], str], folder: Path, begin: int, 
     for case in range(begin, end):
         try:
             problem = work(folder, case)
-        except Exception:
+        except Exception:  # noqa: BLE001 - whatever it is, it is a failure
             problem = traceback.format_exc()
         its.send(problem)
 
@@ -279,7 +279,7 @@ def loads_during_saves(folder: Path, size: int) -> Result:
                 forecast = found.predict(*_ahead_of(found))
                 if not any(forecast.equals(one) for one in expected):
                     failures.append(f"load {attempt}: parts of two models")
-            except Exception:
+            except Exception:  # noqa: BLE001 - whatever it is, it is a failure
                 failures.append(f"load {attempt}: {traceback.format_exc()}")
     finally:
         stop.set()
@@ -307,7 +307,7 @@ def killed_saves(folder: Path, size: int) -> Result:
             found = Forecaster.load(model, "cpu")
             if not any(found.predict(*_ahead_of(found)).equals(one) for one in expected):
                 failures.append(f"kill {attempt}: parts of two models")
-        except Exception:
+        except Exception:  # noqa: BLE001 - whatever it is, it is a failure
             failures.append(f"kill {attempt}: {traceback.format_exc()}")
     loaded[0].save(model)
     if len(list(model.iterdir())) != len(list(versions[0].iterdir())):
@@ -365,7 +365,9 @@ def _save_in_turn(target: Path, models: list[Forecaster]) -> NoReturn:
 
 
 def _ahead_of(model: Forecaster) -> tuple[pd.DataFrame, list[int]]:
-    (day,) = {(pd.Timestamp(int(last), unit="us") - pd.Timestamp("2024-01-01")).days for last in model.table.states.last}
+    (day,) = {
+        (pd.Timestamp(int(last), unit="us") - pd.Timestamp("2024-01-01")).days for last in model.table.states.last
+    }
     return both(range(day + 1, day + 1 + H)), [80]
 
 
@@ -403,7 +405,7 @@ def _create(folder: Path, rounds: int, number: int, barrier: Any, answers: Any) 
         try:
             with store.writing() as change:
                 change.put([f"w{number}"], [b"record"])
-        except Exception:
+        except Exception:  # noqa: BLE001 - whatever it is, it is a failure
             problem = f"round {turn}: {traceback.format_exc()}"
         finally:
             store.close()
@@ -490,7 +492,9 @@ for attempt in range({size}):
 """
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "PYTHONWARNINGS": "ignore"}
     command = [sys.executable, "-c", code, str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=2 * WAIT * size, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=environment, timeout=2 * WAIT * size, check=False
+    )
     lines = done.stdout.splitlines()
     day = (pd.Timestamp("2024-01-01") + pd.Timedelta(days=TRAINED + 4)).day
     failures = [f"child: {line}" for line in lines if line != f"0 {day}"]

@@ -20,7 +20,13 @@ SIZES = {
     "copies of a store in use": 5,
     "forked children": 1,
 }
-SLOW = {"killed saves", "two updates of a model at once", "loads during saves", "forked children", "copies of a store in use"}
+SLOW = {
+    "killed saves",
+    "two updates of a model at once",
+    "loads during saves",
+    "forked children",
+    "copies of a store in use",
+}
 
 
 @pytest.fixture(scope="module")

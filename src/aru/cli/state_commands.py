@@ -192,9 +192,7 @@ def rewind(
         list[str],
         typer.Option("--ids", metavar="IDS", help="Series to rewind, separated by commas or by repeating the option."),
     ],
-    before: Annotated[
-        str, typer.Option("--before", metavar="TIME", help="Take back all rows at or after this time.")
-    ],
+    before: Annotated[str, typer.Option("--before", metavar="TIME", help="Take back all rows at or after this time.")],
     model: Annotated[Path, typer.Option("--model", metavar="MODEL", help="Folder of the model of the store.")],
     accelerator: shared_options.Accelerator = "auto",
     as_json: shared_options.Json = False,

@@ -154,7 +154,7 @@ class Runtime(Generic[AnyEngine]):
 
 def _refuse(wrong: Bools, ids: Sequence[Any] | pd.Index[Any]) -> None:
     if wrong.any():
-        raise unreadable([ids[i] for i in np.flatnonzero(wrong)])
+        raise unreadable([ids[i] for i in np.flatnonzero(wrong).tolist()])
 
 
 class _Format(NamedTuple):

@@ -12,8 +12,10 @@ from pathlib import Path
 
 try:
     import fcntl
+
+    CAN_LOCK = True
 except ImportError:  # Windows, where writers of one folder do not wait for each other
-    fcntl = None  # type: ignore[assignment]
+    CAN_LOCK = False
 
 ABANDONED = 3600.0  # seconds after which an unfinished file belongs to a process that was killed
 _here = threading.local()  # held: folders that this thread has locked
@@ -79,7 +81,7 @@ def locked(folder: Path) -> Iterator[None]:
     """Be the only one, among all threads and processes, who changes a folder. Nested uses of one thread are one."""
     folder = folder.resolve()
     held: set[Path] = _here.__dict__.setdefault("held", set())
-    if fcntl is None or folder in held:
+    if not CAN_LOCK or folder in held:
         yield
         return
     handle = _lock(folder)

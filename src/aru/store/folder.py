@@ -1,6 +1,6 @@
 """Saved models: JSON for settings and schema, safetensors for numbers, ONNX for networks. No pickle, no code.
 
-    model.json             format version, settings, schema, the names and checksums of the other files, its own checksum
+    model.json             format version, settings, schema, names and checksums of the other files, its own checksum
     weights-*.safetensors  weights of each model of the ensemble
     series-*.json          the ids of the series, in the order of their states
     states-*.safetensors   their states
@@ -14,6 +14,7 @@ reads meanwhile, model.json and the files that it names are one model. Saves of 
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import itertools
 import json
@@ -105,7 +106,7 @@ def _write(target: Path, saved: Saved) -> None:
     }
     for name, graph in saved.networks.items():
         part = f"{_NETWORK}-{name}"
-        files[part] = _add(target, part, lambda file, graph=graph: file.write_bytes(graph))
+        files[part] = _add(target, part, functools.partial(_write_bytes, graph))
     described = {"format": FORMAT, **saved.model, "files": files}
     with new_file(target / _MODEL, replace=True) as file:
         file.write_text(json.dumps({**described, "sha256": _checksum(described)}, indent=1))
@@ -127,6 +128,10 @@ def _add(target: Path, part: str, write: Callable[[Path], object]) -> dict[str, 
     finally:
         unfinished.unlink(missing_ok=True)
     return {"name": name, "sha256": checksum}
+
+
+def _write_bytes(content: bytes, file: Path) -> None:
+    file.write_bytes(content)
 
 
 def _is_ours(name: str) -> bool:

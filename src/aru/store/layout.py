@@ -122,8 +122,9 @@ class Layout:
     def _checksums(self, data: npt.NDArray[Any], names: Names) -> Words:
         words = data.view(WORD).reshape(len(data), -1)[:, :-1]
         keys = np.array([zlib.crc32(str(name).encode("utf-8", "surrogatepass")) for name in names], WORD)
-        sums: Words = np.einsum("ij,j->i", words, self._whole) + np.einsum("ij,j->i", words >> WORD.type(32), self._high)
-        return sums + self._key_weight * keys
+        sums: Any = np.einsum("ij,j->i", words, self._whole) + np.einsum("ij,j->i", words >> WORD.type(32), self._high)
+        sums += self._key_weight * keys
+        return np.asarray(sums, WORD)
 
 
 def _field(name: Any, dtype: Any, shape: Any) -> Field:

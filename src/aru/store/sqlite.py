@@ -212,8 +212,7 @@ class SQLiteStore(Store):
 def _close_all() -> None:
     """Close stores that nobody closed: a connection that ends by itself leaves the file marked as in use."""
     for store in list(_opened):
-        if store._process == os.getpid():
-            store.close()
+        store.close()
 
 
 def _create(path: Path) -> None:
