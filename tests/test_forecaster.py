@@ -712,7 +712,7 @@ def test_a_save_that_fails_leaves_the_old_one(
         raise OSError("no space left on device")
 
     with monkeypatch.context() as broken:
-        broken.setattr(saving, "save_file", full)
+        broken.setattr(saving, "save", full)
         with pytest.raises(StorageError, match="no space left"):
             plain.save(tmp_path / "model")
     # The new one is complete, but cannot take the old one's place.

@@ -374,7 +374,7 @@ def _ahead_of(model: Forecaster) -> tuple[pd.DataFrame, list[int]]:
 # Stores of several processes
 
 
-def stores_at_once(folder: Path, size: int, processes: int = 6) -> Result:
+def stores_at_once(folder: Path, size: int, processes: int = 4) -> Result:
     """Several processes create one store at the same moment, and each writes to it."""
     folder.mkdir(exist_ok=True)
     rounds, failures = -(-size // processes), []

@@ -9,14 +9,14 @@ import pytest
 from tests.torture import disk
 
 SIZES = {
-    "a damaged SQLite file": 60,
-    "a damaged export": 60,
-    "a damaged file of a model": 20,
-    "a forged record": 20,
+    "a damaged SQLite file": 25,
+    "a damaged export": 25,
+    "a damaged file of a model": 10,
+    "a forged record": 10,
     "loads during saves": 30,
     "killed saves": 5,
     "two updates of a model at once": 1,
-    "processes that create one store": 60,
+    "processes that create one store": 24,
     "copies of a store in use": 5,
     "forked children": 1,
 }
@@ -34,6 +34,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("torture")
 
 
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in disk.ATTACKS]
 )

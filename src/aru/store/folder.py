@@ -14,18 +14,16 @@ reads meanwhile, model.json and the files that it names are one model. Saves of 
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 import itertools
 import json
 import os
 import re
-import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import Tensor
 
 from aru.errors import StorageError, verbatim
@@ -35,8 +33,8 @@ from aru.store.layout import FORMAT
 _MODEL, _WEIGHTS, _SERIES, _STATES, _NETWORK = "model.json", "weights", "series", "states", "network"
 _ENDINGS = {_WEIGHTS: ".safetensors", _SERIES: ".json", _STATES: ".safetensors", _NETWORK: ".onnx"}
 _OURS = re.compile(rf"({_WEIGHTS}|{_SERIES}|{_STATES}|{_NETWORK}-\d+-\w+)-[0-9a-f]{{16}}\.(json|onnx|safetensors)")
-_UNFINISHED = re.compile(rf"\.({_MODEL}|{_WEIGHTS}|{_SERIES}|{_STATES}|{_NETWORK}-\d+-\w+)-[0-9a-f]{{12}}\.part")
-ATTEMPTS = 100  # at reading a folder that others save to meanwhile
+_UNFINISHED = re.compile(rf"\.({_MODEL}|{_OURS.pattern})-[0-9a-f]{{12}}\.part")
+ATTEMPTS = 1000  # at reading a folder that others save to meanwhile
 
 
 class Saved(NamedTuple):
@@ -99,14 +97,12 @@ def write_folder(path: str | Path, saved: Saved) -> None:
 
 
 def _write(target: Path, saved: Saved) -> None:
-    files = {
-        _WEIGHTS: _add(target, _WEIGHTS, lambda file: save_file(saved.weights, file)),
-        _SERIES: _add(target, _SERIES, lambda file: file.write_text(json.dumps(saved.series))),
-        _STATES: _add(target, _STATES, lambda file: save_file(saved.states, file)),
+    files = {  # `save_file` of safetensors would leave files of its own behind if it is killed
+        _WEIGHTS: _add(target, _WEIGHTS, save(saved.weights)),
+        _SERIES: _add(target, _SERIES, json.dumps(saved.series).encode()),
+        _STATES: _add(target, _STATES, save(saved.states)),
+        **{f"{_NETWORK}-{name}": _add(target, f"{_NETWORK}-{name}", graph) for name, graph in saved.networks.items()},
     }
-    for name, graph in saved.networks.items():
-        part = f"{_NETWORK}-{name}"
-        files[part] = _add(target, part, functools.partial(_write_bytes, graph))
     described = {"format": FORMAT, **saved.model, "files": files}
     with new_file(target / _MODEL, replace=True) as file:
         file.write_text(json.dumps({**described, "sha256": _checksum(described)}, indent=1))
@@ -116,22 +112,13 @@ def _write(target: Path, saved: Saved) -> None:
             old.unlink()
 
 
-def _add(target: Path, part: str, write: Callable[[Path], object]) -> dict[str, str]:
+def _add(target: Path, part: str, content: bytes) -> dict[str, str]:
     """Write a file under the name that follows from its content. Returns name and checksum."""
-    unfinished = target / f".{part}-{uuid.uuid4().hex[:12]}.part"
-    try:
-        write(unfinished)
-        sync(unfinished)
-        checksum = _digest(unfinished)
-        name = f"{part}-{checksum[:16]}{_ENDINGS[part.partition('-')[0]]}"
-        os.replace(unfinished, target / name)  # which may be there already, or be damaged
-    finally:
-        unfinished.unlink(missing_ok=True)
+    checksum = hashlib.sha256(content).hexdigest()
+    name = f"{part}-{checksum[:16]}{_ENDINGS[part.partition('-')[0]]}"
+    with new_file(target / name, replace=True) as file:  # one that is there already may be damaged
+        file.write_bytes(content)
     return {"name": name, "sha256": checksum}
-
-
-def _write_bytes(content: bytes, file: Path) -> None:
-    file.write_bytes(content)
 
 
 def _is_ours(name: str) -> bool:
@@ -159,8 +146,8 @@ def read_folder(path: str | Path) -> Saved:
 def _read(folder: Path) -> Saved:
     """What model.json says, and the files that it names. If one is gone, a save has replaced model.json meanwhile."""
     for attempt in itertools.count(1):
-        text = (folder / _MODEL).read_bytes()
-        model = _parsed(text)
+        with (folder / _MODEL).open("rb") as opened:
+            identity, model = _identity(os.fstat(opened.fileno())), _parsed(opened.read())
         if model.get("format", FORMAT) != FORMAT:
             raise StorageError(f"{verbatim(folder)} was saved in another format: this version reads format {FORMAT}")
         if model.pop("sha256", None) != _checksum(model):
@@ -181,11 +168,19 @@ def _read(folder: Path) -> Saved:
                     if part.startswith(_NETWORK)
                 },
             )
-        except FileNotFoundError as error:
-            if attempt == ATTEMPTS or (folder / _MODEL).read_bytes() == text:
-                missing = [path for path in paths.values() if not path.exists()]
-                raise StorageError(f"{verbatim(missing[0])} is missing", "Save the forecaster again.") from error
+        except Exception:
+            if attempt < ATTEMPTS and _identity((folder / _MODEL).stat()) != identity:
+                continue
+            missing = [path for path in paths.values() if not path.exists()]
+            if missing:
+                raise StorageError(f"{verbatim(missing[0])} is missing", "Save the forecaster again.") from None
+            raise
     raise AssertionError
+
+
+def _identity(file: os.stat_result) -> tuple[int, int]:
+    """Tells a file from another one that has taken its place."""
+    return file.st_ino, file.st_mtime_ns
 
 
 def _parsed(text: bytes) -> dict[str, Any]:
