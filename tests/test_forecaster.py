@@ -17,7 +17,7 @@ import pandas as pd
 import polars
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save
 from utilsforecast.evaluation import evaluate
 from utilsforecast.losses import coverage, mae, mqloss, quantile_loss, rmse
 
@@ -654,8 +654,10 @@ def test_months_and_business_days() -> None:
 def test_a_saved_forecaster_is_json_safetensors_and_onnx(rich: Forecaster, tmp_path: Path) -> None:
     rich.save(tmp_path / "deep" / "model")
     files = sorted(p.name for p in (tmp_path / "deep" / "model").iterdir())
-    networks = [f"network-0-{name}.onnx" for name in ("decode", "emit", "encode")]
-    assert files == ["model.json", *networks, "series.json", "states.safetensors", "weights.safetensors"]
+    networks = [f"network-0-{name}-#.onnx" for name in ("decode", "emit", "encode")]
+    assert [re.sub(r"-[0-9a-f]{16}\.", "-#.", name) for name in files] == [
+        "model.json", *networks, "series-#.json", "states-#.safetensors", "weights-#.safetensors",
+    ]  # fmt: skip
     assert [p.name for p in (tmp_path / "deep").iterdir()] == ["model"]
     for path in (tmp_path / "deep" / "model").iterdir():
         if path.suffix == ".json":
@@ -710,7 +712,7 @@ def test_a_save_that_fails_leaves_the_old_one(
         raise OSError("no space left on device")
 
     with monkeypatch.context() as broken:
-        broken.setattr(saving, "save_file", full)
+        broken.setattr(saving, "save", full)
         with pytest.raises(StorageError, match="no space left"):
             plain.save(tmp_path / "model")
     # The new one is complete, but cannot take the old one's place.
@@ -728,6 +730,11 @@ def test_a_save_that_fails_leaves_the_old_one(
             plain.save(tmp_path / "model")
     assert [p.name for p in tmp_path.iterdir()] == ["model"]
     Forecaster.load(tmp_path / "model")
+
+
+def file_of(folder: Path, part: str) -> Path:
+    (path,) = folder.glob(f"{part}-*")
+    return path
 
 
 def break_json(folder: Path) -> None:
@@ -767,29 +774,32 @@ def a_list(folder: Path) -> None:
 
 
 def cut_weights(folder: Path) -> None:
-    data = (folder / "weights.safetensors").read_bytes()
-    (folder / "weights.safetensors").write_bytes(data[: len(data) // 2])
+    data = file_of(folder, "weights").read_bytes()
+    file_of(folder, "weights").write_bytes(data[: len(data) // 2])
 
 
 def garbage_states(folder: Path) -> None:
-    (folder / "states.safetensors").write_bytes(b"\x00" * 100)
+    file_of(folder, "states").write_bytes(b"\x00" * 100)
 
 
 def no_states(folder: Path) -> None:
-    (folder / "states.safetensors").unlink()
+    file_of(folder, "states").unlink()
 
 
 def fewer_ids(folder: Path) -> None:
-    series = json.loads((folder / "series.json").read_text())
-    (folder / "series.json").write_text(json.dumps({**series, "ids": ["a"]}))
+    series = json.loads(file_of(folder, "series").read_text())
+    file_of(folder, "series").write_text(json.dumps({**series, "ids": ["a"]}))
 
 
 def seal(folder: Path) -> None:
     """Checksums of the files as they are: damage must be found without them, too."""
     model = json.loads((folder / "model.json").read_text())
-    names = [name for name in model["files"] if (folder / name).exists()]
-    sums = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
-    (folder / "model.json").write_text(json.dumps({**model, "files": sums}))
+    for file in model.get("files", {}).values():
+        if (folder / file["name"]).exists():
+            file["sha256"] = hashlib.sha256((folder / file["name"]).read_bytes()).hexdigest()
+    model.pop("sha256", None)
+    checksum = hashlib.sha256(json.dumps(model, sort_keys=True).encode()).hexdigest()
+    (folder / "model.json").write_text(json.dumps({**model, "sha256": checksum}))
 
 
 @pytest.mark.parametrize("sealed", [False, True])
@@ -818,6 +828,35 @@ def test_a_damaged_save_is_refused(
         seal(tmp_path / "model")
     with pytest.raises(StorageError, match=re.escape(str(tmp_path / "model"))):
         Forecaster.load(tmp_path / "model")
+
+
+def test_a_model_brings_no_options_of_the_trainer(plain: Forecaster, tmp_path: Path) -> None:
+    plain.save(tmp_path / "model")
+    model = json.loads((tmp_path / "model" / "model.json").read_text())
+    model["settings"]["training"]["trainer"] = {"default_root_dir": "/elsewhere"}
+    (tmp_path / "model" / "model.json").write_text(json.dumps(model))
+    seal(tmp_path / "model")
+    assert Forecaster.load(tmp_path / "model").settings.training.trainer is None
+
+
+def test_states_that_no_update_can_have_written_are_refused(rich: Forecaster, tmp_path: Path) -> None:
+    """With the right checksums: a number that serves as an index must not reach memory."""
+    rich.save(tmp_path / "model")
+    file = file_of(tmp_path / "model", "states")
+    whole = load_file(file)
+    changes: dict[str, Callable[[torch.Tensor], Any]] = {
+        "context.rows.futr_cat": lambda v: v.fill_(2**30),
+        "context.static.categories": lambda v: v.fill_(-1),
+        "steps": lambda v: v.fill_(-2),
+        "context.rows.y": lambda v: v.resize_(1, 1),
+    }
+    for name, change in changes.items():
+        states = {key: value.clone() for key, value in whole.items()}
+        change(states[name])
+        file.write_bytes(save(states))
+        seal(tmp_path / "model")
+        with pytest.raises(StorageError, match=r"damaged or of another version|another type or shape"):
+            Forecaster.load(tmp_path / "model")
 
 
 def test_what_was_never_saved_cannot_be_loaded(tmp_path: Path) -> None:

@@ -194,6 +194,7 @@ class Adapter:
             like = _runtime(adapter.settings, schema).no_records().now
             state = rebuild(like, {key: value.clone() for key, value in saved.states.items()})
             ids = exchange.index_of(saved.series["ids"], schema.integer_ids)
+            _runtime(adapter.settings, schema).check(state, ids.tolist())
         except AruError:
             raise
         except (KeyError, TypeError, ValueError, IndexError, RuntimeError, AttributeError) as error:
@@ -212,7 +213,7 @@ class Adapter:
 
     def _schema(self, view: Transaction) -> FrameSchema | None:
         """The frame schema in the store, None if it is empty; refuse a store of a stream or of other settings."""
-        about = view.about()
+        about = view.about_or_new()
         if about is None:
             return None
         if about.adapter is None:
@@ -261,7 +262,8 @@ class Adapter:
         about = self._about(schema)
         if change.about() != about:
             change.describe(about)
-        change.put(ids.tolist(), _runtime(self.settings, schema).encode(Record(state)))
+        keys = ids.tolist()
+        change.put(keys, _runtime(self.settings, schema).encode(Record(state), keys))
 
     def _grow(self, change: Transaction, old: FrameSchema, schema: FrameSchema) -> None:
         """Make room for new models or levels in the records of all series."""

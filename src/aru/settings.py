@@ -319,6 +319,7 @@ class Settings(CheckedFields):
         """The inverse of `to_json`."""
         options = {"network": NetworkOptions, "training": TrainingOptions}
         nested = {name: kind(**values[name]) for name, kind in options.items()}
+        nested["training"] = dataclasses.replace(nested["training"], trainer=None)  # whatever a file says
         return cls(**{**values, **nested})
 
 

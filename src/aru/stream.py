@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -18,10 +18,12 @@ from aru.forecaster import Forecaster
 from aru.runtime import ForecastRuntime
 from aru.runtime.opening import suit
 from aru.runtime.records import Record, begin
+from aru.runtime.rewinding import rewind
 from aru.runtime.state import SeriesState
 from aru.runtime.update import Invalid, Late, Update, UpdateResult
 from aru.settings import PRETRAINED, AcceleratorName
 from aru.store import About, Key, Store, Transaction, exchange, open_store, receipts
+from aru.store.atomic import new_file
 from aru.store.receipts import Receipt
 
 DECODED_AT_ONCE = 2**14  # series whose states are decoded at a time
@@ -111,7 +113,7 @@ class Stream:
             update = runtime.update(new, known, record, static_df, late, invalid, style, resent)
             keys: list[Key] = update.ids.tolist()
             if update.record is not None:
-                change.put(keys, runtime.encode(update.record))
+                change.put(keys, runtime.encode(update.record, keys))
             if requests and not resent:
                 partly = set(update.result.left_out["unique_id"].tolist())
                 receipts.remember(change, [r.digest for r in requests if partly.isdisjoint(r.ids)])
@@ -176,6 +178,19 @@ class Stream:
         """Delete the states of series, all of them or none. Returns the number of series."""
         return exchange.forget(self.store, ids)
 
+    def rewind(self, ids: Iterable[Any] | str | int, before: Any) -> int:
+        """Take back the rows of series at or after a time, of all of them or of none. Returns the number of rows.
+
+        That is possible within the latest `correctable_steps` steps. The states are then those of before.
+        """
+        time, wanted = self.runtime.read_time(before, "before"), list(dict.fromkeys(exchange.as_keys(ids)))
+        with self.store.writing() as change:
+            exchange.require_known(wanted, change.get(wanted))
+            names, record = self._known(change, self._index(wanted))
+            done = rewind(self.runtime.engine, names, record, time)
+            change.put(wanted, self.runtime.encode(done.record, wanted))
+        return int(done.rows.sum())
+
     def export(self, path: str | Path) -> int:
         """Write the states of all series to a Parquet file. Returns the number of series."""
         return exchange.export(self.store, path)
@@ -216,17 +231,18 @@ class Stream:
     def _prepare(self, forecaster: Forecaster, correctable_steps: int | None) -> About:
         """Fill a new store with the states of the model; refuse a store that another model wrote."""
         with self.store.reading() as view:
-            present = view.about()
+            present = view.about_or_new()
         if present is not None:
             self.runtime = forecaster.for_types(present.integer_ids, present.datetime).runtime
         steps = present.correctable_steps if present and correctable_steps is None else correctable_steps or 0
         about = self.runtime.describe(steps)
         if present is None:
             with self.store.writing() as change:
-                present = change.about()  # another process may have created it meanwhile
+                present = change.about_or_new()  # another process may have created it meanwhile
                 if present is None:
                     change.describe(about)
-                    change.put(forecaster.ids, self.runtime.encode(begin(forecaster.table.states, steps)))
+                    records = self.runtime.encode(begin(forecaster.table.states, steps), forecaster.ids)
+                    change.put(forecaster.ids, records)
         about.require(present or about, self.store)
         return about
 
@@ -262,20 +278,27 @@ class Stream:
 
 
 def rebuild_store(
-    model: Forecaster | str | Path, path: str | Path, df: Any, static_df: Any = None, correctable_steps: int = 0
+    model: Forecaster | str | Path,
+    path: str | Path,
+    df: Any,
+    static_df: Any = None,
+    correctable_steps: int = 0,
+    check: Callable[[exchange.Contents], None] = lambda contents: None,
 ) -> UpdateResult:
-    """Create a store by replaying a history from empty states. The file appears when it is complete."""
+    """Create a store by replaying a history from empty states. The file appears when it is complete.
+
+    `check` may refuse what the store would hold.
+    """
     target = Path(path)
     if target.exists():
         raise StorageError(f"{verbatim(target)} exists already", "Choose a new file.")
     forecaster = model if isinstance(model, Forecaster) else Forecaster.load(model)
-    part = target.with_name(f".{target.name}.part")
-    part.unlink(missing_ok=True)  # of an earlier attempt
     try:
-        with Stream(forecaster.without_series(), part, correctable_steps) as stream:
+        with new_file(target) as part, Stream(forecaster.without_series(), part, correctable_steps) as stream:
             result = stream.update(df, static_df)
-        os.replace(part, target)
-    finally:
-        for suffix in ("", "-wal", "-shm"):
-            part.with_name(part.name + suffix).unlink(missing_ok=True)
+            check(exchange.contents(stream.store))
+    except OSError as error:
+        raise StorageError(
+            f"{verbatim(target)} cannot be written ({verbatim(error)})", "Choose another file."
+        ) from error
     return result

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -50,16 +51,14 @@ def test_state_moves_and_forgets(store: Path, tmp_path: Path) -> None:
 
 
 def test_state_migrate_replays_history_for_another_model(store: Path, model: Path, tmp_path: Path) -> None:
-    history = write(sales(0, 27), tmp_path / "history.csv")
+    history = write(sales(0, 27, [*IDS, "new"]), tmp_path / "history.csv")
     assert aru("fit", history, tmp_path / "other", *TINY, "--seed", "5").code == 0
     with pytest.raises(StorageError, match="another model"):
         Stream(tmp_path / "other", store)
     arguments = ("--model", tmp_path / "other", "--data", history)
     result = aru("state", "migrate", store, tmp_path / "new.db", *arguments, "--json")
     assert result.code == 0, result
-    assert result.json["missing"] == ["new"]
-    assert (result.json["series"], result.json["applied"]) == (3, 3 * 27)
-    assert "has no rows of 1 series" in result.err
+    assert (result.json["series"], result.json["applied"]) == (4, 4 * 27)
     with Stream(tmp_path / "other", tmp_path / "new.db") as stream:
         assert stream.correctable_steps == 2
         expected = Forecaster.load(tmp_path / "other").predict()
@@ -70,6 +69,79 @@ def test_state_migrate_replays_history_for_another_model(store: Path, model: Pat
     message = fails("state", "migrate", store, tmp_path / "no.db", "--model", tmp_path / "other", "--data", bad)
     assert f"y of {bad} is infinite" in message
     assert sorted(os.listdir(tmp_path)) == before
+
+
+def test_state_migrate_refuses_a_history_that_ends_before_the_store(store: Path, model: Path, tmp_path: Path) -> None:
+    whole = sales(0, 27, [*IDS, "new"])
+    last = whole["ds"].max()
+    cases = {
+        "days": (whole[whole["ds"] < last - pd.Timedelta(days=3)], "for 4 series: "),
+        "one": (whole[(whole["ds"] < last) | (whole["unique_id"] != "new")], "for 1 series: (new, 2024-01-27)"),
+        "series": (whole[whole["unique_id"] != "new"], "for 1 series: (new, 2024-01-27)"),
+    }
+    for name, (rows, named) in cases.items():
+        data = write(rows, tmp_path / f"{name}.csv")
+        message = fails("state", "migrate", store, tmp_path / "out.db", "--model", model, "--data", data)
+        assert f"{data} ends before {store} does, {named}" in message
+        assert "aru state forget" in message
+    assert not list(tmp_path.glob("*out.db*"))
+    data = write(whole, tmp_path / "whole.csv")
+    assert aru("state", "migrate", store, tmp_path / "out.db", "--model", model, "--data", data).code == 0
+
+
+def test_state_backup_copies_a_store_in_use(store: Path, model: Path, tmp_path: Path) -> None:
+    with Stream(model, store) as stream:
+        stream.update(sales(27, 28, [*IDS, "new"]))
+        assert "has the states of 4 series" in aru("state", "backup", store, tmp_path / "copy.db").out
+        expected = stream.predict()
+        shutil.copy(store, tmp_path / "bare.db")
+    with Stream(model, tmp_path / "copy.db") as copy:
+        pd.testing.assert_frame_equal(copy.predict(), expected)
+    message = fails("state", "info", tmp_path / "bare.db")
+    assert "without its write-ahead log, bare.db-wal: it lacks the latest changes" in message
+    assert "aru state backup --without-log" in message
+    assert aru("state", "backup", tmp_path / "bare.db", tmp_path / "kept.db", "--without-log").code == 0
+    assert aru("state", "info", tmp_path / "kept.db", "--json").json["series"] == 4
+    assert "exists already" in fails("state", "backup", store, tmp_path / "copy.db")
+    assert "does not exist" in fails("state", "backup", tmp_path / "no.db", tmp_path / "new.db")
+
+
+def test_state_rewind_takes_back_the_latest_rows(store: Path, model: Path, tmp_path: Path) -> None:
+    with Stream(model, tmp_path / "expected.db", correctable_steps=2) as stream:
+        stream.update(sales(24, 26, [*IDS, "new"]))
+        expected = stream.predict()
+    arguments = ("--model", model, "--ids", "new", "--ids", ",".join(i for i in IDS if "," not in i))
+    whole = [i for i in IDS if "," in i]
+    result = aru(
+        "state",
+        "rewind",
+        store,
+        *arguments,
+        *(v for i in whole for v in ("--ids", i)),
+        "--before",
+        "2024-01-27",
+        "--json",
+    )
+    assert result.code == 0, result
+    assert result.json["rows"] == 4
+    with Stream(model, store) as stream:
+        pd.testing.assert_frame_equal(stream.predict(), expected, rtol=1e-5)
+        assert stream.update(sales(26, 27, [*IDS, "new"])).applied == 4
+    rewind = ("state", "rewind", store, "--model", model, "--ids", "new", "--before")
+    assert "1 series have no rows at or after 2024-01-28, their latest are (new, 2024-01-27)" in fails(
+        *rewind, "2024-01-28"
+    )
+    assert "keep only the latest 2 rows" in fails(*rewind, "2024-01-20")
+    assert "--before cannot be read as timestamps" in fails(*rewind, "soon")
+    assert "has no series x" in fails(
+        "state", "rewind", store, "--model", model, "--ids", "x", "--before", "2024-01-27"
+    )
+    with Stream(model, tmp_path / "fixed.db") as stream:
+        stream.update(sales(24, 27))
+    message = fails(
+        "state", "rewind", tmp_path / "fixed.db", "--model", model, "--ids", IDS[0], "--before", "2024-01-27"
+    )
+    assert "keeps no recent rows that could be taken back" in message
 
 
 def test_state_refuses_what_is_no_store(data: Path, tmp_path: Path) -> None:

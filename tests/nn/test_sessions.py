@@ -380,13 +380,13 @@ def test_a_folder_loads_and_forecasts_without_the_exporter(
         pd.testing.assert_frame_equal(stream.predict(both(range(24, 27)), [80]), expected, check_exact=True)
 
 
-NETWORKS = ["network-0-encode.onnx", "network-0-decode.onnx", "network-0-emit.onnx"]
+NETWORKS = ["network-0-encode", "network-0-decode", "network-0-emit"]
 
 
-@pytest.mark.parametrize("name", [*NETWORKS, "weights.safetensors", "states.safetensors", "series.json"])
+@pytest.mark.parametrize("name", [*NETWORKS, "weights", "states", "series", "model.json"])
 def test_a_damaged_file_is_named(name: str, trained: Forecaster, tmp_path: Path) -> None:
     trained.save(tmp_path / "model")
-    path = tmp_path / "model" / name
+    (path,) = (tmp_path / "model").glob(f"{name}*")
     whole = path.read_bytes()
     flipped = bytearray(whole)
     flipped[len(whole) // 2] ^= 1
@@ -394,7 +394,7 @@ def test_a_damaged_file_is_named(name: str, trained: Forecaster, tmp_path: Path)
         path.unlink(missing_ok=True)
         if damaged is not None:
             path.write_bytes(damaged)
-        with pytest.raises(StorageError, match=name.replace(".", r"\.")):
+        with pytest.raises(StorageError, match=name):
             Forecaster.load(tmp_path / "model")
     path.write_bytes(whole)
     Forecaster.load(tmp_path / "model")

@@ -15,7 +15,7 @@ from aru.errors import StorageError
 from aru.store import About, Kind, MemoryStore, SQLiteStore, Store
 from tests.spark.fakes import FakeMapState, FakeValueState
 
-ABOUT = About(1, "f" * 32, 3, 10, [["now.last", "<i8", []]], False, True)
+ABOUT = About(1, "f" * 32, 3, 24, [["now.last", "<i8", []]], False, True)
 Open = Callable[[], Store]
 
 
@@ -67,7 +67,6 @@ def test_a_new_store_is_empty(open_store: Open) -> None:
     with open_store().reading() as view:
         assert view.about() is None
         assert view.keys() == []
-        assert view.heads(3) == []
         assert view.get(["a"]) == [None]
         assert view.get([]) == []
 
@@ -86,7 +85,6 @@ def test_records_come_back_as_they_were(open_store: Open) -> None:
         assert view.about() == ABOUT
         assert view.keys() == sorted(odd)
         assert view.get([odd[2], "nobody", odd[0], odd[2]]) == [b"\x02" * 6001, None, b"\x00", b"\x02" * 6001]
-        assert view.heads(2) == [r[:2] for r in view.get(sorted(odd)) if r is not None]
 
 
 def test_numbers_are_keys_of_their_own(open_store: Open) -> None:
@@ -106,7 +104,6 @@ def test_many_records_at_once(open_store: Open) -> None:
     with store.reading() as view:
         assert view.get(keys[::-1]) == [key.encode() for key in keys[::-1]]
         assert view.keys() == keys
-        assert view.heads(3) == [key[:3].encode() for key in keys]
 
 
 def test_a_failed_change_leaves_nothing_behind(open_store: Open) -> None:
@@ -273,16 +270,6 @@ def test_series_are_meant_where_no_kind_is_said(open_whole: Open) -> None:
         assert (change.keys(), change.get(["a"])) == (["a"], [b"1"])
         change.delete(["a"])
     assert (read(store, "a"), read_panel(store, "a")) == ([None], [b"9"])
-
-
-def test_heads_are_those_of_series(open_whole: Open) -> None:
-    store = open_whole()
-    with store.writing() as change:
-        change.put(["b", "a"], [b"1234", b"5678"])
-        change.put(["a", "c"], [b"xxxx", b"yyyy"], "panel")
-        assert change.heads(2) == [b"56", b"12"]
-    with open_whole().reading() as view:
-        assert view.heads(2) == [b"56", b"12"]
 
 
 def test_a_failed_change_leaves_neither_kind_behind(open_whole: Open) -> None:

@@ -635,6 +635,28 @@ def test_an_interruption_resumes_the_data_that_it_interrupted(tmp_path: Path) ->
     assert [path.name for path in (tmp_path / "member-0").iterdir()] == ["last.ckpt"]
 
 
+class Trap:
+    """What runs where a pickle is read without care."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.path,)
+
+
+def test_a_checkpoint_runs_no_code(tmp_path: Path) -> None:
+    fit(frame(), checkpoint_dir=tmp_path)
+    (last,) = tmp_path.rglob("last.ckpt")
+    kept = torch.load(last, weights_only=True)  # numbers, texts and tensors are all that we write
+    torch.save({**kept, "more": Trap(tmp_path / "sprung")}, last)
+    with pytest.raises(StorageError, match=r"last\.ckpt is no checkpoint"):
+        fit(frame(), checkpoint_dir=tmp_path)
+    assert not (tmp_path / "sprung").exists()
+    torch.load(last, weights_only=False)  # the trap works
+    assert (tmp_path / "sprung").exists()
+
+
 def test_what_cannot_hold_checkpoints_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match=r"file.* cannot hold checkpoints .*\. Choose another checkpoint_dir"):

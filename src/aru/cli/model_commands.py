@@ -104,10 +104,12 @@ def update(
     """
     tables: dict[str, str | Path] = {"df": data, "static_df": static or "--static FILE"}
     with screen(as_json, debug=debug, names=tables | flags("late", "accelerator")) as show:
+        from aru.store.folder import only_writer
+
         if late not in ("raise", "skip"):
             raise ConfigError(f"`late={quoted(late)}` is not known", "Choose raise or skip.")
         form = table_files.TableFormat(id_col, time_col, target_col, date_format)
-        with show.working(f"Updating {model}"):
+        with show.working(f"Updating {model}"), only_writer(model):
             forecaster = load_model(model, accelerator)
             form = as_in_training(form, forecaster)
             static_df = None if static is None else table_files.read_static(static, form)

@@ -12,10 +12,11 @@ from aru.cli import shared_options, table_files
 from aru.cli.saved_model import as_in_training, load_model
 from aru.cli.screen import facts, screen
 from aru.cli.wording import flags
-from aru.errors import InputError, StorageError, listing, reword, verbatim
+from aru.errors import InputError, StorageError, verbatim
 
 if TYPE_CHECKING:
     from aru.store import SQLiteStore
+    from aru.store.exchange import Contents
 
 StoreFile = Annotated[Path, typer.Argument(metavar="STORE", show_default=False, help="SQLite file of a stream.")]
 ExportFile = Annotated[Path, typer.Argument(metavar="FILE", show_default=False, help="Parquet file of an export.")]
@@ -135,7 +136,8 @@ def migrate(
 ) -> None:
     """Rebuild the states of a store for another model, from the history of its series, in a new store.
 
-    States can be used only by the model that wrote them. The old store does not change.
+    States can be used only by the model that wrote them. The old store does not change. The history must reach as
+    far as the old store does, for all of its series.
     """
     tables: dict[str, str | Path] = {"df": data, "static_df": static or "--static FILE"}
     with screen(as_json, debug=debug, names=tables | flags("correctable_steps", "accelerator")) as show:
@@ -151,32 +153,106 @@ def migrate(
             df = table_files.read_data(data, form)
             static_df = None if static is None else table_files.read_static(static, form)
             steps = old.about.correctable_steps if correctable_steps is None else correctable_steps
-            done = rebuild_store(forecaster, new, df, static_df, steps)
-        missing = [i for i in old.ids if i not in set(done.new_series)]
-        if missing:
-            lost = f"{len(missing)} series of {verbatim(store)}: {listing(missing)}"
-            show.note(reword(f"{verbatim(data)} has no rows of {lost}."))
-        show.result({"store": new, "series": len(done.new_series), "applied": done.applied, "missing": missing})
+            done = rebuild_store(forecaster, new, df, static_df, steps, lambda made: _require_all(store, old, made))
+        show.result({"store": new, "series": len(done.new_series), "applied": done.applied})
         show.say(f"{new} has the states of {len(done.new_series):,} series after {done.applied:,} observations.")
+
+
+def backup(
+    store: StoreFile,
+    copy: Annotated[Path, typer.Argument(metavar="COPY", show_default=False, help="SQLite file to create.")],
+    without_log: Annotated[
+        bool,
+        typer.Option(
+            "--without-log",
+            help="STORE is a copy that lacks its write-ahead log, and with it perhaps the latest changes: take what it "
+            "holds.",
+        ),
+    ] = False,
+    as_json: shared_options.Json = False,
+    debug: shared_options.Debug = False,
+) -> None:
+    """Make a complete copy of a store, also while a service or a stream uses it.
+
+    To copy the file itself is not enough: the latest changes are in its write-ahead log. Every record of the copy is
+    read and checked.
+    """
+    with screen(as_json, debug=debug) as show:
+        from aru.store import exchange
+
+        with show.working(f"Copying {store}"), closing(_existing(store, without_log)) as opened:
+            series = exchange.backup(opened, copy)
+        show.result({"store": store, "copy": copy, "series": series})
+        show.say(f"{copy} has the states of {series:,} series.")
+
+
+def rewind(
+    store: StoreFile,
+    ids: Annotated[
+        list[str],
+        typer.Option("--ids", metavar="IDS", help="Series to rewind, separated by commas or by repeating the option."),
+    ],
+    before: Annotated[str, typer.Option("--before", metavar="TIME", help="Take back all rows at or after this time.")],
+    model: Annotated[Path, typer.Option("--model", metavar="MODEL", help="Folder of the model of the store.")],
+    accelerator: shared_options.Accelerator = "auto",
+    as_json: shared_options.Json = False,
+    debug: shared_options.Debug = False,
+) -> None:
+    """Take back the latest rows of series, of all that are named or of none: the states are then those of before.
+
+    That is possible within the latest steps that can be corrected, a number that is fixed when a store is created.
+    """
+    with screen(as_json, debug=debug, names=flags("before", "accelerator")) as show:
+        from aru.stream import Stream
+
+        with show.working(f"Rewinding {store}"):
+            _existing(store).close()
+            forecaster = load_model(model, accelerator)
+            with Stream(forecaster, store) as stream:
+                chosen = shared_options.choose_ids(ids, stream.keys(), store) or []
+                integer = not forecaster.runtime.schema.datetime and before.lstrip("-").isdigit()
+                rows = stream.rewind(chosen, int(before) if integer else before)
+        show.result({"store": store, "rewound": chosen, "rows": rows})
+        show.say(f"Took back {rows:,} rows of {len(chosen):,} series.")
 
 
 for command, name, example in (
     (info, "info", "aru state info state.db"),
     (export, "export", "aru state export state.db states.parquet"),
     (import_, "import", "aru state import states.parquet state.db"),
+    (backup, "backup", "aru state backup state.db copy.db"),
     (forget, "forget", "aru state forget state.db --ids shop-1,shop-2"),
+    (rewind, "rewind", "aru state rewind state.db --ids shop-1 --before 2024-09-01 --model model"),
     (migrate, "migrate", "aru state migrate state.db new.db --model model-2 --data sales.csv"),
 ):
     app.command(name, help=shared_options.help_of(command), epilog=f"Example: {example}")(command)
 
 
-def _existing(path: Path) -> SQLiteStore:
+def _require_all(store: Path, old: Contents, made: Contents) -> None:
+    """Refuse a history that does not have all series of the old store, or ends earlier."""
+    import numpy as np
+
+    from aru.data.columns import name_rows
+
+    at = made.ids.get_indexer(old.ids)
+    until = np.append(made.last, np.iinfo(np.int64).min)[at]
+    behind = (at < 0) | (until < old.last if made.about.datetime == old.about.datetime else False)
+    if behind.any():
+        rows = name_rows(old.ids[behind], old.last[behind], old.about.datetime)
+        raise InputError(
+            f"`df` ends before {verbatim(store)} does, for {len(rows)} series: {rows}",
+            "Add the rows up to these times. Forget series that are no longer needed: aru state forget.",
+            rows=rows,
+        )
+
+
+def _existing(path: Path, without_log: bool = False) -> SQLiteStore:
     """An existing store: inspecting it must not create it."""
     from aru.store import SQLiteStore
 
     if not path.is_file():
         raise StorageError(f"{verbatim(path)} does not exist", "Give the SQLite file of a stream.")
-    return SQLiteStore(path)
+    return SQLiteStore(path, without_log)
 
 
 def _check_parquet(path: Path) -> None:

@@ -1,7 +1,7 @@
 """Divides work on many series among as many threads as torch has.
 
 Meanwhile torch itself uses one thread: its own threads keep spinning after every operation and would take the
-processors from ours.
+processors from ours. After a fork everything runs on one thread.
 """
 
 from __future__ import annotations
@@ -40,6 +40,17 @@ def _torch_threads() -> int:
         return max(own, _main)
     _main = own
     return own
+
+
+def _after_fork() -> None:
+    """In a forked process compute on one thread: it has none of torch's others, and torch would wait for them."""
+    global _main
+    _main = 1
+    torch.set_num_threads(1)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 @contextlib.contextmanager

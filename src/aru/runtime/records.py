@@ -6,16 +6,19 @@ between the two. A correction replays these rows from the anchor. Rows that beco
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from aru.data.columns import Ints
+from aru.data.columns import Bools, Ints
 from aru.data.rows import Ragged, Rows
+from aru.data.schema import Schema
 from aru.nn.tree import take, tree_map
 from aru.runtime.engine import Engine
+from aru.store.layout import Arrays, Layout
 
 
 class Past(NamedTuple):
@@ -59,6 +62,34 @@ def begin(state: Any, correctable_steps: int) -> Record:
     return Record(state, Past(state, room))
 
 
+def code_limits(layout: Layout, schema: Schema) -> dict[str, Ints]:
+    """The largest code of every column of categories, by the path of the field that holds them."""
+    columns = {
+        "futr_cat": (*schema.futr[1], *schema.calendar),
+        "hist_cat": schema.hist[1],
+        "categories": schema.stat[1],
+    }
+    paths = [f.name for f in layout.fields if f.name.rpartition(".")[2] in columns]
+    return {path: np.array([len(c.values) for c in columns[path.rpartition(".")[2]]], np.int64) for path in paths}
+
+
+def impossible(arrays: Arrays, limits: Mapping[str, Ints], correctable_steps: int) -> Bools:
+    """Which records hold numbers that no update writes. Whatever serves as an index is checked here."""
+    wrong = np.zeros(len(arrays["now.last"]), bool)
+    for path, most in limits.items():
+        codes = arrays[path]
+        if codes.size:
+            wrong |= ((codes < 0) | (codes > most)).reshape(len(wrong), -1).any(1)
+    for path, values in arrays.items():
+        if values.dtype == np.bool_ and values.size:
+            wrong |= (values.view(np.uint8) > 1).reshape(len(wrong), -1).any(1)
+        elif path.endswith("steps"):
+            wrong |= (values < -1) | (values > arrays["now.steps"])
+    if correctable_steps:
+        wrong |= arrays["now.steps"] - arrays["past.anchor.steps"] > correctable_steps
+    return wrong
+
+
 class Flat(NamedTuple):
     """Encoded rows in any order, the series of each, and the steps skipped before it."""
 
@@ -88,10 +119,22 @@ def advance(engine: Engine, record: Record, new: Flat, corrected: Flat | None = 
     return Record(now, Past(anchor, _pick(data.rows, at, kept, record.past.recent)))
 
 
-def _recent(record: Record) -> Flat:
-    """The recent rows of all series as flat rows."""
+def take_back(engine: Engine, record: Record, kept: Tensor) -> Record:
+    """The records without their latest rows: only the first `kept` recent ones of each series remain."""
     assert isinstance(record.past, Past)
-    inside = torch.arange(record.correctable_steps) < record.buffered.cpu()[:, None]
+    anchor, recent = record.past.anchor, record.past.recent
+    left = _recent(record, kept)
+    now = engine.advance(anchor, _ragged([left], len(kept)))
+    inside = torch.arange(record.correctable_steps) < kept[:, None]
+    rows = (torch.where(inside.reshape(*inside.shape, *(1,) * (v.ndim - 2)).to(v.device), v, 0) for v in recent)
+    return Record(now, Past(anchor, Rows(*(row.to(old.dtype) for row, old in zip(rows, recent, strict=True)))))
+
+
+def _recent(record: Record, kept: Tensor | None = None) -> Flat:
+    """The recent rows of all series, or the first `kept` of them, as flat rows."""
+    assert isinstance(record.past, Past)
+    count = record.buffered.cpu() if kept is None else kept
+    inside = torch.arange(record.correctable_steps) < count[:, None]
     rows = Rows(*(v.cpu()[inside] for v in record.past.recent))
     series = np.repeat(np.arange(len(inside)), inside.sum(1).numpy())
     return Flat(series, rows, np.zeros(len(series), np.int64))

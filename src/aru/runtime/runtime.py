@@ -13,18 +13,19 @@ import numpy as np
 import pandas as pd
 import torch
 
+from aru.data.columns import Bools, Ints, as_frame, read_times
 from aru.data.frames import FrameStyle
 from aru.data.frequency import Frequency
 from aru.data.panel import Observations, Panel, read_observations, read_panel
 from aru.data.schema import Schema
 from aru.data.target import check_values
-from aru.errors import ColumnError, verbatim
+from aru.errors import ColumnError, InputError, verbatim
 from aru.nn.tree import flatten, leaves, rebuild
 from aru.runtime.engine import Engine
-from aru.runtime.records import Record, begin
+from aru.runtime.records import Record, begin, code_limits, impossible
 from aru.runtime.update import Invalid, Late, Update, begin_with_values, compute_update
 from aru.store.contract import About
-from aru.store.layout import FORMAT, Layout
+from aru.store.layout import FORMAT, Layout, unreadable
 
 AnyEngine = TypeVar("AnyEngine", bound=Engine)
 
@@ -97,23 +98,42 @@ class Runtime(Generic[AnyEngine]):
         with self.engine.threads(len(ids)):
             return compute_update(self.engine, self.freq, style, new, ids, record, static_df, late, invalid, resent)
 
+    def read_time(self, value: Any, name: str) -> int:
+        """A time from a user, as an internal one."""
+        times, datetime = read_times(as_frame({"unique_id": [""], "ds": [value]}, name), self.freq, name)
+        if datetime != self.schema.datetime:
+            kinds = ("an integer", "a timestamp")
+            raise InputError(f"`{name}` is {kinds[datetime]}", f"Give {kinds[self.schema.datetime]}.")
+        return int(times[0])
+
     # Records
 
     def no_records(self, correctable_steps: int = 0) -> Record:
         """Records of zero series."""
         return begin(self.engine.empty(self.engine.schema.no_static()), correctable_steps)
 
-    def encode(self, record: Record) -> list[bytes]:
+    def encode(self, record: Record, ids: Sequence[Any] | pd.Index[Any]) -> list[bytes]:
         """Records as bytes, one blob per series."""
         layout = self._format(record.correctable_steps).layout
         arrays = (value.cpu().numpy() for value in flatten(record))
-        return layout.pack({field.name: array for field, array in zip(layout.fields, arrays, strict=True)})
+        return layout.pack({field.name: array for field, array in zip(layout.fields, arrays, strict=True)}, ids)
 
     def decode(self, blobs: Sequence[bytes], ids: Sequence[Any] | pd.Index[Any], correctable_steps: int = 0) -> Record:
-        """The inverse of `encode`; `ids` are the series, for errors."""
-        layout, like = self._format(correctable_steps)
+        """The inverse of `encode`. Records that are damaged or belong to other series are an error."""
+        layout, like, limits = self._format(correctable_steps)
         arrays = layout.unpack(blobs, ids)
+        _refuse(impossible(arrays, limits, correctable_steps), ids)
         return rebuild(like, {path: torch.from_numpy(value) for path, value in arrays.items()})
+
+    def check(self, states: Any, ids: Sequence[Any]) -> None:
+        """Refuse states from a file that no update can have written."""
+        layout, _, limits = self._format(0)
+        arrays = {path: value.cpu().numpy() for path, value in leaves(Record(states))}
+        for field in layout.fields:
+            found = arrays[field.name]
+            if (found.dtype, found.shape) != (np.dtype(field.dtype), (len(ids), *field.shape)):
+                raise ValueError(f"{field.name} has another type or shape")
+        _refuse(impossible(arrays, limits, 0), ids)
 
     def describe(self, correctable_steps: int = 0) -> About:
         """The description of the records for a store."""
@@ -132,12 +152,18 @@ class Runtime(Generic[AnyEngine]):
         if correctable_steps not in self._formats:
             like = self.no_records(correctable_steps)
             layout = Layout.of({path: value.cpu().numpy() for path, value in leaves(like)})
-            self._formats[correctable_steps] = _Format(layout, like)
+            self._formats[correctable_steps] = _Format(layout, like, code_limits(layout, self.engine.schema))
         return self._formats[correctable_steps]
 
 
+def _refuse(wrong: Bools, ids: Sequence[Any] | pd.Index[Any]) -> None:
+    if wrong.any():
+        raise unreadable([ids[i] for i in np.flatnonzero(wrong).tolist()])
+
+
 class _Format(NamedTuple):
-    """The byte layout of records, and records of zero series."""
+    """The byte layout of records, records of zero series, and the largest codes of their categories."""
 
     layout: Layout
     like: Record
+    limits: dict[str, Ints]

@@ -84,8 +84,10 @@ def from_saved(saved: Saved, accelerator: AcceleratorName) -> Trained:
     states = rebuild(engine.empty(schema.no_static()), flat)
     if len(saved.series["ids"]) != len(states.last):
         raise ValueError(f"{len(saved.series['ids'])} series but {len(states.last)} states")
+    runtime = ForecastRuntime(engine, Frequency(settings.freq), FrameStyle(**saved.model["frame"]))
+    runtime.check(states, saved.series["ids"])
     return Trained(
-        runtime=ForecastRuntime(engine, Frequency(settings.freq), FrameStyle(**saved.model["frame"])),
+        runtime=runtime,
         table=StateTable(saved.series["ids"], states),
         ids=index_of(saved.series["trained_ids"], schema.integer_ids),
         until=np.array(saved.series["trained_until"], dtype=np.int64),

@@ -226,7 +226,7 @@ class Monitor:
         return found
 
     def _write(self, ids: list[Key], now: SeriesState, rings: Ring) -> None:
-        blobs, steps = self._runtime.encode(Record(now)), now.steps.tolist()
+        blobs, steps = self._runtime.encode(Record(now), ids), now.steps.tolist()
         data = [ring.tobytes() for ring in rings]
         self._database.executemany("INSERT OR REPLACE INTO kept VALUES (?, ?, ?)", zip(ids, blobs, data, strict=True))
         scores = _scores(rings, self._window)

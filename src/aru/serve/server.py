@@ -55,7 +55,7 @@ def _open(load: Callable[[], Forecaster], state: Path, correctable_steps: int | 
     """The stream. Without a number of correctable steps it is that of the store, or CORRECTABLE in a new one."""
     if correctable_steps is None:
         with contextlib.closing(SQLiteStore(state)) as store, store.reading() as view:
-            correctable_steps = None if view.about() else CORRECTABLE
+            correctable_steps = None if view.about_or_new() else CORRECTABLE
     return Stream(load(), state, correctable_steps)
 
 

@@ -74,7 +74,8 @@ def forecast_shard(
         return
     yield from _forecasts(stream, update, futr, options.level)
     if options.states:
-        yield STATE, {"unique_id": update.ids.to_numpy(), "record": stream.runtime.encode(update.record)}
+        records = stream.runtime.encode(update.record, update.ids)
+        yield STATE, {"unique_id": update.ids.to_numpy(), "record": records}
 
 
 def latest_rows(rows: pd.DataFrame) -> pd.DataFrame:

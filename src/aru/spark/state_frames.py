@@ -8,6 +8,7 @@ from pathlib import Path
 import pandas as pd
 from pyspark.sql import DataFrame, SparkSession
 
+from aru.errors import StorageError, verbatim
 from aru.forecaster import Forecaster
 from aru.runtime.records import begin
 from aru.spark import shipping
@@ -30,7 +31,12 @@ def read_checkpoint(spark: SparkSession, path: str | Path, model: Forecaster | s
 
 def read_export(spark: SparkSession, path: str | Path, model: Forecaster | str | Path) -> DataFrame:
     """The states in a file that `Stream.export`, `aru state export` or `write_export` wrote."""
-    theirs = exchange.describe(path)
+    theirs, panel = exchange.read_notes(path)
+    if panel:
+        raise StorageError(
+            f"{verbatim(path)} has records that the whole panel shares, which a shard on Spark cannot keep",
+            "Use a Stream in one process.",
+        )
     shipping.load(model).runtime.describe(theirs.correctable_steps).require(theirs, path)
     return spark.read.parquet(str(path))
 
@@ -49,6 +55,6 @@ def write_export(
 
 def states_of_model(spark: SparkSession, forecaster: Forecaster, correctable_steps: int) -> DataFrame:
     """The states of the model's series."""
-    records = forecaster.runtime.encode(begin(forecaster.table.states, correctable_steps))
+    records = forecaster.runtime.encode(begin(forecaster.table.states, correctable_steps), forecaster.ids)
     table = pd.DataFrame({"unique_id": pd.Series(forecaster.ids, dtype=object), "record": records})
     return spark.createDataFrame(table, states_schema(KeyTypes.of(forecaster)))

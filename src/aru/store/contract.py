@@ -6,10 +6,12 @@ import abc
 import contextlib
 import dataclasses
 import json
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from aru.errors import StorageError, verbatim
+from aru.store.layout import Layout
 
 Key = str | int
 Kind = Literal["series", "panel", "request"]  # a record of one series, one that all series share, digests of requests
@@ -29,15 +31,22 @@ class About:
     adapter: Mapping[str, Any] | None = None  # settings and columns, where an adapter wrote the records
 
     def to_json(self) -> str:
-        """As text."""
-        return json.dumps(dataclasses.asdict(self))
+        """As text, with a checksum."""
+        values = dataclasses.asdict(self)
+        return json.dumps({**values, "checksum": _checksum(values)})
 
     @classmethod
     def from_json(cls, text: str | bytes) -> About:
         """The inverse of `to_json`."""
         try:
-            return cls(**json.loads(text))
-        except (TypeError, ValueError) as error:
+            values = json.loads(text)
+            if values.pop("checksum", None) != _checksum(values):
+                raise ValueError("its checksum is wrong")
+            about = cls(**values)
+            if Layout(about.layout).size != about.size:
+                raise ValueError("its layout has another size")
+            return about
+        except (TypeError, ValueError, AttributeError) as error:
             raise StorageError(
                 f"The description of the store cannot be read ({verbatim(error)})",
                 "Use the version of aru that wrote it.",
@@ -65,6 +74,10 @@ class About:
             )
 
 
+def _checksum(values: Mapping[str, Any]) -> int:
+    return zlib.crc32(json.dumps(values, sort_keys=True).encode())
+
+
 class Transaction(abc.ABC):
     """A transaction: consistent reads, and writes that take effect together."""
 
@@ -89,10 +102,6 @@ class Transaction(abc.ABC):
         """All keys, in order."""
 
     @abc.abstractmethod
-    def heads(self, size: int) -> list[bytes]:
-        """The first bytes of every series' record, in the order of `keys`."""
-
-    @abc.abstractmethod
     def put(self, keys: Sequence[Key], records: Sequence[bytes], kind: Kind = "series") -> None:
         """Write or replace records."""
 
@@ -100,9 +109,18 @@ class Transaction(abc.ABC):
     def delete(self, keys: Sequence[Key], kind: Kind = "series") -> None:
         """Remove records."""
 
+    def about_or_new(self) -> About | None:
+        """The description of the records; None in a new store. Records without one are an error."""
+        about = self.about()
+        if about is None and any(self.keys(kind) for kind in get_args(Kind)):
+            raise StorageError(
+                "The store has records, but their description is lost", "Restore the store from a backup."
+            )
+        return about
+
     def require_about(self) -> About:
         """The description of the records; an error in an empty store."""
-        about = self.about()
+        about = self.about_or_new()
         if about is None:
             raise StorageError("The store is empty: nothing was ever written to it")
         return about

@@ -1,34 +1,40 @@
 """Saved models: JSON for settings and schema, safetensors for numbers, ONNX for networks. No pickle, no code.
 
-    model.json           format version, settings, schema, and a checksum of every other file
-    weights.safetensors  weights of each model of the ensemble
-    series.json          the ids of the series, in the order of their states
-    states.safetensors   their states
-    network-*.onnx       the networks' functions, for ONNX Runtime
+    model.json             format version, settings, schema, names and checksums of the other files, its own checksum
+    weights-*.safetensors  weights of each model of the ensemble
+    series-*.json          the ids of the series, in the order of their states
+    states-*.safetensors   their states
+    network-*.onnx         the networks' functions, for ONNX Runtime
 
-A save is written next to its destination and moved there when complete, so that a reader never sees half of it.
+The names end with the first digits of the files' checksums, so that a name never changes its content. A save writes the
+files that are not there yet, then replaces model.json, then removes files of older saves. Whenever it ends, and whoever
+reads meanwhile, model.json and the files that it names are one model. Saves of one folder wait for each other.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import itertools
 import json
 import os
-import shutil
-import tempfile
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import Tensor
 
 from aru.errors import StorageError, verbatim
+from aru.store.atomic import locked, new_file, sync
 from aru.store.layout import FORMAT
 
-_MODEL, _WEIGHTS, _SERIES, _STATES = "model.json", "weights.safetensors", "series.json", "states.safetensors"
-_FILES = {_MODEL, _WEIGHTS, _SERIES, _STATES}
-_NETWORK = ("network-", ".onnx")
+_MODEL, _WEIGHTS, _SERIES, _STATES, _NETWORK = "model.json", "weights", "series", "states", "network"
+_ENDINGS = {_WEIGHTS: ".safetensors", _SERIES: ".json", _STATES: ".safetensors", _NETWORK: ".onnx"}
+_OURS = re.compile(rf"({_WEIGHTS}|{_SERIES}|{_STATES}|{_NETWORK}-\d+-\w+)-[0-9a-f]{{16}}\.(json|onnx|safetensors)")
+_UNFINISHED = re.compile(rf"\.({_MODEL}|{_OURS.pattern})-[0-9a-f]{{12}}\.part")
+ATTEMPTS = 1000  # at reading a folder that others save to meanwhile
 
 
 class Saved(NamedTuple):
@@ -38,24 +44,40 @@ class Saved(NamedTuple):
     weights: dict[str, Tensor]
     series: Mapping[str, Any]
     states: dict[str, Tensor]
-    networks: Mapping[str, bytes] = {}  # by name, without "network-" and ".onnx"
+    networks: Mapping[str, bytes] = {}  # by number and name: "0-encode"
 
 
 def check_folder(path: str | Path) -> None:
     """Refuse, before any work, a folder that `write_folder` would refuse: it replaces nothing but saves."""
     target = Path(path).resolve()
     if target.exists():
-        names = {p.name for p in target.iterdir()} if target.is_dir() else {""}
-        others = {name for name in names - _FILES if not (name.startswith(_NETWORK[0]) and name.endswith(_NETWORK[1]))}
-        if others or (names and not names >= _FILES):
+        names = [p.name for p in target.iterdir()] if target.is_dir() else [""]
+        if not all(map(_is_ours, names)):
             raise StorageError(
                 f"{verbatim(target)} holds other files", "Choose a new or empty folder, or an older save to replace."
             )
-    above = next(folder for folder in target.parents if folder.exists())
+    above = next(folder for folder in (target, *target.parents) if folder.exists())
     if not (above.is_dir() and os.access(above, os.W_OK)):
         raise StorageError(
             f"{verbatim(target)} cannot be written: {verbatim(above)} does not allow it", "Choose another folder."
         )
+
+
+@contextlib.contextmanager
+def only_writer(path: str | Path) -> Iterator[None]:
+    """Nobody else saves to this folder meanwhile: for changes that read a model and save it again."""
+    target = Path(path)
+    if not target.is_dir():  # whoever reads it will say so
+        yield
+        return
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(locked(target))
+        except OSError as error:
+            raise StorageError(
+                f"{verbatim(target)} cannot be locked ({verbatim(error)})", "Use a folder on a local disk."
+            ) from error
+        yield
 
 
 def write_folder(path: str | Path, saved: Saved) -> None:
@@ -63,8 +85,11 @@ def write_folder(path: str | Path, saved: Saved) -> None:
     target = Path(path).resolve()
     try:
         check_folder(target)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        _write(target, saved)
+        target.mkdir(parents=True, exist_ok=True)
+        sync(target.parent)
+        with locked(target):
+            check_folder(target)
+            _write(target, saved)
     except OSError as error:
         raise StorageError(
             f"{verbatim(target)} cannot be written ({verbatim(error)})", "Choose another folder."
@@ -72,28 +97,32 @@ def write_folder(path: str | Path, saved: Saved) -> None:
 
 
 def _write(target: Path, saved: Saved) -> None:
-    temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
-    old = temporary.with_name(f"{temporary.name}-old")
-    try:
-        save_file(saved.weights, temporary / _WEIGHTS)
-        save_file(saved.states, temporary / _STATES)
-        (temporary / _SERIES).write_text(json.dumps(saved.series))
-        for name, graph in saved.networks.items():
-            (temporary / name.join(_NETWORK)).write_bytes(graph)
-        sums = {file.name: _checksum(file) for file in sorted(temporary.iterdir())}
-        (temporary / _MODEL).write_text(json.dumps({"format": FORMAT, **saved.model, "files": sums}, indent=1))
-        temporary.chmod(0o755)
-        if target.exists():
-            os.replace(target, old)
-        try:
-            os.replace(temporary, target)
-        except BaseException:
-            if old.exists():
-                os.replace(old, target)
-            raise
-        shutil.rmtree(old, ignore_errors=True)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+    files = {  # `save_file` of safetensors would leave files of its own behind if it is killed
+        _WEIGHTS: _add(target, _WEIGHTS, save(saved.weights)),
+        _SERIES: _add(target, _SERIES, json.dumps(saved.series).encode()),
+        _STATES: _add(target, _STATES, save(saved.states)),
+        **{f"{_NETWORK}-{name}": _add(target, f"{_NETWORK}-{name}", graph) for name, graph in saved.networks.items()},
+    }
+    described = {"format": FORMAT, **saved.model, "files": files}
+    with new_file(target / _MODEL, replace=True) as file:
+        file.write_text(json.dumps({**described, "sha256": _checksum(described)}, indent=1))
+    kept = {_MODEL, *(entry["name"] for entry in files.values())}
+    for old in target.iterdir():  # of older saves, and of some that were killed
+        if old.name not in kept and _is_ours(old.name):
+            old.unlink()
+
+
+def _add(target: Path, part: str, content: bytes) -> dict[str, str]:
+    """Write a file under the name that follows from its content. Returns name and checksum."""
+    checksum = hashlib.sha256(content).hexdigest()
+    name = f"{part}-{checksum[:16]}{_ENDINGS[part.partition('-')[0]]}"
+    with new_file(target / name, replace=True) as file:  # one that is there already may be damaged
+        file.write_bytes(content)
+    return {"name": name, "sha256": checksum}
+
+
+def _is_ours(name: str) -> bool:
+    return name == _MODEL or bool(_OURS.fullmatch(name) or _UNFINISHED.fullmatch(name))
 
 
 def read_folder(path: str | Path) -> Saved:
@@ -104,23 +133,7 @@ def read_folder(path: str | Path) -> Saved:
             f"{verbatim(folder)} is not a saved forecaster: it has no {_MODEL}", "Give the folder that save wrote."
         )
     try:
-        model = json.loads((folder / _MODEL).read_text())
-        if model.pop("format", None) != FORMAT:
-            raise StorageError(f"{verbatim(folder)} was saved in another format: this version reads format {FORMAT}")
-        files = model.pop("files")
-        damaged = [name for name, checksum in files.items() if _checksum(folder / name) != checksum]
-        if damaged:
-            raise StorageError(
-                f"{verbatim(folder / damaged[0])} is damaged: its checksum is wrong", "Save the forecaster again."
-            )
-        begin, end = _NETWORK
-        networks = {
-            name.removeprefix(begin).removesuffix(end): (folder / name).read_bytes()
-            for name in files
-            if name.startswith(begin)
-        }
-        series = json.loads((folder / _SERIES).read_text())
-        return Saved(model, load_file(folder / _WEIGHTS), series, load_file(folder / _STATES), networks)
+        return _read(folder)
     except StorageError:
         raise
     except Exception as error:
@@ -130,7 +143,64 @@ def read_folder(path: str | Path) -> Saved:
         ) from error
 
 
-def _checksum(path: Path) -> str:
+def _read(folder: Path) -> Saved:
+    """What model.json says, and the files that it names. If one is gone, a save has replaced model.json meanwhile."""
+    for attempt in itertools.count(1):
+        with (folder / _MODEL).open("rb") as opened:
+            identity, model = _identity(os.fstat(opened.fileno())), _parsed(opened.read())
+        if model.get("format", FORMAT) != FORMAT:
+            raise StorageError(f"{verbatim(folder)} was saved in another format: this version reads format {FORMAT}")
+        if model.pop("sha256", None) != _checksum(model):
+            raise _damaged(folder / _MODEL)
+        paths = {part: folder / Path(file["name"]).name for part, file in model["files"].items()}
+        try:
+            for part, file in model["files"].items():
+                if _digest(paths[part]) != file["sha256"]:
+                    raise _damaged(paths[part])
+            return Saved(
+                model={name: value for name, value in model.items() if name not in ("format", "files")},
+                weights=load_file(paths[_WEIGHTS]),
+                series=json.loads(paths[_SERIES].read_text()),
+                states=load_file(paths[_STATES]),
+                networks={
+                    part.removeprefix(f"{_NETWORK}-"): path.read_bytes()
+                    for part, path in paths.items()
+                    if part.startswith(_NETWORK)
+                },
+            )
+        except Exception:
+            if attempt < ATTEMPTS and _identity((folder / _MODEL).stat()) != identity:
+                continue
+            missing = [path for path in paths.values() if not path.exists()]
+            if missing:
+                raise StorageError(f"{verbatim(missing[0])} is missing", "Save the forecaster again.") from None
+            raise
+    raise AssertionError
+
+
+def _identity(file: os.stat_result) -> tuple[int, int]:
+    """Tells a file from another one that has taken its place."""
+    return file.st_ino, file.st_mtime_ns
+
+
+def _parsed(text: bytes) -> dict[str, Any]:
+    """The content of model.json; nothing where it is no JSON object."""
+    try:
+        model = json.loads(text)
+    except ValueError:
+        return {}
+    return model if isinstance(model, dict) else {}
+
+
+def _damaged(path: Path) -> StorageError:
+    return StorageError(f"{verbatim(path)} is damaged: its checksum is wrong", "Save the forecaster again.")
+
+
+def _checksum(model: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(model, sort_keys=True).encode()).hexdigest()
+
+
+def _digest(path: Path) -> str:
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(2**20):

@@ -1,25 +1,44 @@
-"""One SQLite file: durable, and safe for many threads and processes."""
+"""One SQLite file: durable, and safe for many threads and processes.
+
+A store must not begin anew, or go back to an older state, because of a damaged or incomplete file:
+
+- A new file appears complete: it is made beside its place and linked there. An empty file is no store.
+- Every table has a second index of its ids. An id counts as new only if neither index has it, and lists of both must be
+  the same. So a damaged index cannot hide a series; damaged records are found by their checksums (`aru.store.layout`).
+- The mark of the file (`application_id`) says whether it is in use. It is set in the file itself before much is written
+  to the write-ahead log, and taken back by everyone who closes the store. A file in use without its log is a copy that
+  lacks the latest changes, and is refused.
+"""
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import sqlite3
 import threading
-import time
+import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 from aru.errors import StorageError, verbatim
+from aru.store.atomic import new_file
 from aru.store.contract import About, Key, Kind, Store, Transaction, chunks
 
-APPLICATION = 0x41525501  # marks a file as ours
+CLOSED, IN_USE = 0x41525501, 0x41525502  # mark a file as ours
 PAGE = 2**14  # bytes: three or four records of the usual size share a page
 WRITE_AHEAD_BYTES = 2**26  # bytes of write-ahead log before it is merged into the file
 WAIT = 60.0  # seconds that a writer waits for another process
 IDLE = 8  # idle connections that are kept open
 VARIABLES = 2**14  # per statement; SQLite allows 32,766
+TABLES = {"about": "CREATE TABLE about (description TEXT NOT NULL)"}
+for _kind in get_args(Kind):
+    TABLES[_kind] = f"CREATE TABLE {_kind} (id NOT NULL, record BLOB NOT NULL)"
+    TABLES[f"{_kind}_id"] = f"CREATE UNIQUE INDEX {_kind}_id ON {_kind} (id)"
+    TABLES[f"{_kind}_again"] = f"CREATE INDEX {_kind}_again ON {_kind} (id DESC)"
+
+_opened: weakref.WeakSet[SQLiteStore] = weakref.WeakSet()
 
 
 class SQLiteStore(Store):
@@ -29,11 +48,15 @@ class SQLiteStore(Store):
     serves one thread at a time. Writers of one process wait on a lock, those of several processes on SQLite's lock.
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, without_log: bool = False) -> None:
+        """`without_log`: also open a copy that lacks the write-ahead log, and with it perhaps the latest changes."""
         self._writer = threading.Lock()
+        self._without_log = without_log
         self._idle: list[sqlite3.Connection] = []
         self._process = os.getpid()
-        self.path = Path(path)
+        self._marked = False  # whether this process has seen that the file itself, not only its log, is marked
+        self.path = Path(path).resolve()  # wherever the process goes, and where SQLite puts the log
+        _opened.add(self)
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Transaction]:
@@ -49,15 +72,39 @@ class SQLiteStore(Store):
         with self._writer, self._transaction("BEGIN IMMEDIATE") as connection:
             change = _SQLiteTransaction(connection)
             yield change
+            if _read(connection, "application_id") != IN_USE:
+                connection.execute(f"PRAGMA application_id={IN_USE}")
+                self._marked = False
             connection.execute(f"PRAGMA user_version={(change.version() + 1) % 2**31}")
+
+    def backup(self, path: str | Path) -> None:
+        """Write a complete copy to a new file, also while others write to the store."""
+        target = Path(path).resolve()
+        self._after_fork()
+        with self._named_errors():
+            source = self._borrow()
+            try:
+                with new_file(target) as part, contextlib.closing(sqlite3.connect(part)) as copy:
+                    source.backup(copy)  # in one step, which sees one state
+                    copy.execute(f"PRAGMA application_id={CLOSED}")
+                    copy.commit()
+            except FileExistsError as error:
+                raise StorageError(f"{verbatim(target)} exists already", "Choose a new file.") from error
+            except OSError as error:
+                raise StorageError(
+                    f"{verbatim(target)} cannot be written ({verbatim(error)})", "Choose another file."
+                ) from error
+            finally:
+                self._return(source)
 
     def __str__(self) -> str:
         return str(self.path)
 
     def close(self) -> None:
         """Close idle connections; the last one to close merges the log into the file."""
+        self._after_fork()
         while self._idle:
-            self._idle.pop().close()
+            self._close(self._idle.pop())
 
     def __del__(self) -> None:
         if self._process == os.getpid():
@@ -71,6 +118,9 @@ class SQLiteStore(Store):
                 connection.execute(begin)
                 yield connection
                 connection.execute("COMMIT")
+                if begin == "BEGIN IMMEDIATE" and not self._marked:
+                    _, frames, merged = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+                    self._marked = frames == merged  # a reader may have held it up: next time
             except BaseException:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
@@ -89,7 +139,7 @@ class SQLiteStore(Store):
                 ) from error
             raise StorageError(
                 f"{verbatim(self.path)} cannot be used as a store: {verbatim(error)}",
-                "Give the path of a store, or of a new file.",
+                "Give the path of a store, or of a new file. Restore a damaged store from a backup.",
             ) from error
 
     def _after_fork(self) -> None:
@@ -108,10 +158,28 @@ class SQLiteStore(Store):
         if len(self._idle) < IDLE:
             self._idle.append(connection)
         else:
-            connection.close()
+            connection.close()  # others stay open
+
+    def _close(self, connection: sqlite3.Connection) -> None:
+        """Close a connection, which may be the last one to the file: all that was written is then in the file."""
+        with contextlib.suppress(sqlite3.Error):  # the mark stays, if it cannot be taken back
+            if not self._idle and _read(connection, "application_id") == IN_USE:
+                connection.execute("PRAGMA busy_timeout=0")  # whoever writes now will take the mark back
+                connection.execute("BEGIN IMMEDIATE")
+                connection.execute(f"PRAGMA application_id={CLOSED}")
+                connection.execute("COMMIT")
+        connection.close()
 
     def _connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(self.path, timeout=WAIT, isolation_level=None, check_same_thread=False)
+        if not self.path.exists():
+            _create(self.path)
+        elif self.path.is_file() and self.path.stat().st_size == 0:
+            raise StorageError(
+                f"{verbatim(self.path)} is empty, which a store never is",
+                "Restore it from a backup; to begin anew, delete the file.",
+            )
+        address = f"{self.path.as_uri()}?mode=rw"
+        connection = sqlite3.connect(address, timeout=WAIT, isolation_level=None, check_same_thread=False, uri=True)
         try:
             self._prepare(connection)
         except BaseException:
@@ -120,35 +188,61 @@ class SQLiteStore(Store):
         return connection
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
-        connection.execute(f"PRAGMA page_size={PAGE}")  # has an effect only on an empty file
-        (application,) = connection.execute("PRAGMA application_id").fetchone()
-        if application != APPLICATION:
-            (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-            if application or tables:
-                raise sqlite3.DatabaseError("it is a database of another program")
-            _patiently(connection, "PRAGMA journal_mode=WAL")
-            connection.execute("BEGIN IMMEDIATE")
-            connection.execute("CREATE TABLE IF NOT EXISTS about (description TEXT NOT NULL)")
-            for kind in get_args(Kind):
-                connection.execute(f"CREATE TABLE IF NOT EXISTS {kind} (id PRIMARY KEY, record BLOB NOT NULL)")
-            connection.execute(f"PRAGMA application_id={APPLICATION}")
-            connection.execute("COMMIT")
+        connection.execute("PRAGMA trusted_schema=OFF")
+        connection.execute("PRAGMA cell_size_check=ON")
+        connection.execute("BEGIN")  # as long as it lasts, nobody removes the log
+        mark = _read(connection, "application_id")
+        if mark not in (CLOSED, IN_USE):
+            raise sqlite3.DatabaseError("it is a database of another program")
+        if dict(connection.execute("SELECT name, sql FROM sqlite_master")) != TABLES:
+            raise sqlite3.DatabaseError("its tables are damaged, or of another version")
+        if mark == IN_USE and not self._without_log and not _size(self.path.with_name(self.path.name + "-wal")):
+            raise StorageError(
+                f"{verbatim(self.path)} is a copy of a store in use without its write-ahead log, "
+                f"{verbatim(self.path.name)}-wal: it lacks the latest changes",
+                "Make copies with aru state backup. To go on with what this one holds: aru state backup --without-log.",
+            )
+        connection.execute("COMMIT")
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute(f"PRAGMA wal_autocheckpoint={WRITE_AHEAD_BYTES // PAGE}")
         connection.execute("PRAGMA cache_size=-16384")  # kB
 
 
-def _patiently(connection: sqlite3.Connection, statement: str) -> None:
-    """Run a statement and retry while another process blocks it: here SQLite's own timeout does not apply."""
-    until = time.monotonic() + WAIT
-    while True:
-        try:
-            connection.execute(statement)
-            return
-        except sqlite3.OperationalError as error:
-            if "locked" not in str(error) or time.monotonic() > until:
-                raise
-            time.sleep(0.01)
+@atexit.register
+def _close_all() -> None:
+    """Close stores that nobody closed: a connection that ends by itself leaves the file marked as in use."""
+    for store in list(_opened):
+        store.close()
+
+
+def _create(path: Path) -> None:
+    """Make an empty store, unless another process is faster."""
+    try:
+        with (
+            contextlib.suppress(FileExistsError),
+            new_file(path) as part,
+            contextlib.closing(sqlite3.connect(part, isolation_level=None)) as connection,
+        ):
+            connection.execute(f"PRAGMA page_size={PAGE}")  # has an effect only on an empty file
+            connection.execute("PRAGMA journal_mode=WAL")
+            connection.execute("BEGIN")
+            for statement in TABLES.values():
+                connection.execute(statement)
+            connection.execute(f"PRAGMA application_id={CLOSED}")
+            connection.execute("COMMIT")
+    except OSError as error:
+        raise sqlite3.OperationalError(f"it cannot be created ({error})") from error
+
+
+def _read(connection: sqlite3.Connection, pragma: str) -> int:
+    return int(connection.execute(f"PRAGMA {pragma}").fetchone()[0])
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 class _SQLiteTransaction(Transaction):
@@ -160,8 +254,7 @@ class _SQLiteTransaction(Transaction):
         return None if row is None else About.from_json(row[0])
 
     def version(self) -> int:
-        (version,) = self._connection.execute("PRAGMA user_version").fetchone()
-        return int(version)
+        return _read(self._connection, "user_version")
 
     def describe(self, about: About) -> None:
         self._connection.execute("DELETE FROM about")
@@ -170,16 +263,26 @@ class _SQLiteTransaction(Transaction):
     def get(self, keys: Sequence[Key], kind: Kind = "series") -> list[bytes | None]:
         found: dict[Key, bytes] = {}
         for part in chunks(keys, VARIABLES):
-            marks = ",".join("?" * len(part))
-            found.update(self._connection.execute(f"SELECT id, record FROM {kind} WHERE id IN ({marks})", part))
-        return list(map(found.get, keys))
+            found.update(self._select(f"id, record FROM {kind} INDEXED BY {kind}_id", part))
+        records = list(map(found.get, keys))
+        missing = [key for key, record in zip(keys, records, strict=True) if record is None]
+        for part in chunks(missing, VARIABLES):
+            if self._select(f"id FROM {kind} INDEXED BY {kind}_again", part):
+                raise _damaged_index()
+        return records
+
+    def _select(self, what: str, keys: Sequence[Key]) -> list[tuple[Any, ...]]:
+        marks = ",".join("?" * len(keys))
+        return self._connection.execute(f"SELECT {what} WHERE id IN ({marks})", keys).fetchall()
 
     def keys(self, kind: Kind = "series") -> list[Key]:
-        return [key for (key,) in self._connection.execute(f"SELECT id FROM {kind} ORDER BY id")]
-
-    def heads(self, size: int) -> list[bytes]:
-        rows = self._connection.execute("SELECT substr(record, 1, ?) FROM series ORDER BY id", (size,))
-        return [head for (head,) in rows]
+        first, second = (
+            [key for (key,) in self._connection.execute(f"SELECT id FROM {kind} INDEXED BY {index} ORDER BY id")]
+            for index in (f"{kind}_id", f"{kind}_again")
+        )
+        if first != second:
+            raise _damaged_index()
+        return first
 
     def put(self, keys: Sequence[Key], records: Sequence[bytes], kind: Kind = "series") -> None:
         self._connection.executemany(
@@ -189,3 +292,7 @@ class _SQLiteTransaction(Transaction):
 
     def delete(self, keys: Sequence[Key], kind: Kind = "series") -> None:
         self._connection.executemany(f"DELETE FROM {kind} WHERE id = ?", [(key,) for key in keys])
+
+
+def _damaged_index() -> sqlite3.DatabaseError:
+    return sqlite3.DatabaseError("its index of series is damaged")

@@ -82,9 +82,6 @@ class _Staged(Transaction):
         gone = {key for key, record in mine.items() if record is None}
         return sorted({*self._store.all_keys(kind), *mine} - gone)
 
-    def heads(self, size: int) -> list[bytes]:
-        return [record[:size] for record in self.get(self.keys()) if record is not None]
-
     def put(self, keys: Sequence[Key], records: Sequence[bytes], kind: Kind = "series") -> None:
         self.changed.update(((kind, key), record) for key, record in zip(keys, records, strict=True))
 

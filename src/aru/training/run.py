@@ -171,7 +171,7 @@ def _train_one(source: Source, settings: Settings, schema: Schema, member: int, 
                 DataLoader(batches, batch_size=None),
                 every if source.val_size else None,
                 ckpt_path=resume,
-                weights_only=False,
+                weights_only=True,
             )
         except SystemExit as stop:  # raised by Lightning after an interrupt
             raise KeyboardInterrupt from stop
@@ -237,7 +237,7 @@ def _resume_point(folder: Path, origin: Provenance) -> str | None:
         folder.mkdir(parents=True, exist_ok=True)
         if not last.exists():
             return None
-        found = torch.load(last, map_location="cpu", weights_only=False).get("origin")
+        found = torch.load(last, map_location="cpu", weights_only=True).get("origin")
     except OSError as error:
         raise StorageError(
             f"{verbatim(folder)} cannot hold checkpoints ({verbatim(error)})", "Choose another `checkpoint_dir`."
