@@ -16,6 +16,7 @@ from aru.data.columns import Ints, as_frame, name_rows, read_ids, require_column
 from aru.data.frames import FrameStyle
 from aru.data.frequency import Frequency, to_index
 from aru.data.guess import guess_frequency
+from aru.data.jumps import Newest, refuse_apart
 from aru.data.model_columns import ModelColumns, ReadForecasts, find_models, read_forecasts, with_values
 from aru.data.panel import Known, Panel, read_panel
 from aru.errors import AruError, ColumnError, ConfigError, InputError, NotFittedError, StorageError, quoted, verbatim
@@ -99,12 +100,15 @@ class Adapter:
         with self.store.reading() as view:
             return self._schema(view)
 
-    def update(self, df: Any, late: Literal["raise", "skip"] = "raise") -> UpdateResult:
+    def update(
+        self, df: Any, late: Literal["raise", "skip"] = "raise", allow_jump: bool = False
+    ) -> UpdateResult:
         """Take in observations (`unique_id`, `ds`, `y`) of known and new series: all are applied or none.
 
         The errors of pending forecasts for these rows are learned from. Rows that were consumed before are counted as
         duplicates and ignored. Other rows at or before a series' latest time are late: "raise" rejects the call,
-        "skip" leaves them out.
+        "skip" leaves them out. Rows far ahead of the newest time of all series are refused, unless `allow_jump` says
+        that they are right.
         """
         if late not in ("raise", "skip"):
             raise ConfigError(f"`late={quoted(late)}` is not known", "Choose 'raise' or 'skip'.")
@@ -114,16 +118,21 @@ class Adapter:
             runtime = _runtime(self.settings, schema)
             new = runtime.read(frame, "df")
             known, state = self._read(change, schema, new.ids)
-            update = runtime.update(new, known, Record(state), None, late, style=FrameStyle.of(frame, schema.style))
+            style = FrameStyle.of(frame, schema.style)
+            newest = _newest(change)
+            update = runtime.update(
+                new, known, Record(state), newest, None, late, style=style, allow_jump=allow_jump
+            )
             if update.record is not None:
                 self._write(change, schema, update.ids, update.record.now)
         return update.result
 
-    def adapt(self, forecasts: Any) -> Any:
+    def adapt(self, forecasts: Any, allow_jump: bool = False) -> Any:
         """The same frame with corrected forecasts. The forecasts wait in the state for their actual values.
 
         Forecasts must begin right after the latest observation of their series; a `cutoff` must be its time. Adapting
-        the same forecasts again changes nothing.
+        the same forecasts again changes nothing. Cutoffs far ahead of the newest time of all series are refused, unless
+        `allow_jump` says that they are right.
         """
         frame = as_frame(forecasts, "forecasts")
         columns = find_models(frame, self.settings.models)
@@ -138,16 +147,18 @@ class Adapter:
             given = read_forecasts(frame, runtime.freq, self.settings.h, columns, schema.models, schema.levels, latest)
             _check_kinds(schema, given)
             _require_latest(given, latest)
+            if not allow_jump:
+                _refuse_far(given, Newest(_newest(change), runtime.schema.jump), runtime.freq)
             after, adapted = runtime.issue(given.ids.get_indexer(known), state, given.cutoff, given.issued)
             self._write(change, schema, given.ids, after)
         return with_values(frame, given, adapted)
 
-    def cross_validation(self, forecasts: Any, df: Any = None, keep: bool = False) -> Any:
+    def cross_validation(self, forecasts: Any, df: Any = None, keep: bool = False, allow_jump: bool = False) -> Any:
         """Adapt a history of forecasts (with `cutoff`), each with only what was known at its cutoff.
 
         The result is that of `update` and `adapt` step by step, from empty states. Without `df` the actual values
         are the column `y` of the forecasts. With `keep` the final states replace those of the adapter; otherwise its
-        states do not change.
+        states do not change. Rows far from all others in time are refused, unless `allow_jump` says that they are right.
         """
         frame = as_frame(forecasts, "forecasts")
         require_columns(frame, ["unique_id", "ds", "cutoff"], "forecasts")
@@ -158,6 +169,8 @@ class Adapter:
         given = read_forecasts(frame, runtime.freq, self.settings.h, columns, schema.models, schema.levels)
         _check_kinds(schema, given)
         panel, origin = _history(truth, given, runtime)
+        if not allow_jump:
+            refuse_apart(panel, runtime.freq, "df")
         state, adapted = runtime.replay(panel, given.issued, origin)
         if keep:
             with self.store.writing() as change:
@@ -258,10 +271,13 @@ class Adapter:
         return known, record.now
 
     def _write(self, change: Transaction, schema: FrameSchema, ids: pd.Index[Any], state: AdapterState) -> None:
-        about = self._about(schema)
+        about, newest = self._about(schema), _newest(change)
         if change.about() != about:
             change.describe(about)
         change.put(ids.tolist(), _runtime(self.settings, schema).encode(Record(state)))
+        if len(ids):
+            latest = int(state.last.max())
+            change.keep_newest(latest if newest is None else max(newest, latest))
 
     def _grow(self, change: Transaction, old: FrameSchema, schema: FrameSchema) -> None:
         """Make room for new models or levels in the records of all series."""
@@ -275,8 +291,22 @@ def _runtime(settings: AdapterSettings, schema: FrameSchema) -> CorrectionRuntim
     freq = Frequency(schema.freq)
     season = settings.season_length or next(iter(freq.seasons()), None)
     kinds = (schema.integer_ids, schema.datetime)
-    engine = CorrectionEngine(settings, season, len(schema.models), schema.levels, kinds)
+    engine = CorrectionEngine(settings, season, len(schema.models), schema.levels, kinds, schema.freq)
     return CorrectionRuntime(engine, freq, schema.style)
+
+
+def _newest(view: Transaction) -> int | None:
+    """The newest time of all series; None if there are none."""
+    about = view.about()
+    return None if about is None else exchange.newest_time(view, about)
+
+
+def _refuse_far(given: ReadForecasts, newest: Newest, freq: Frequency) -> None:
+    """Refuse forecasts that begin a series far ahead of all others."""
+    far = newest.ahead(given.cutoff, freq)
+    if far.any() and newest.time is not None:
+        rows = name_rows(given.ids[given.series[far]], given.cutoff[far], given.datetime)
+        raise newest.too_far("forecasts", "cutoffs", rows, newest.time, freq, given.datetime)
 
 
 def _require_latest(given: ReadForecasts, known: Known) -> None:

@@ -135,14 +135,19 @@ class Forecaster:
         return self.trained
 
     def fit(
-        self, df: Any, static_df: Any = None, val_size: int = 0, checkpoint_dir: str | Path | None = None
+        self,
+        df: Any,
+        static_df: Any = None,
+        val_size: int = 0,
+        checkpoint_dir: str | Path | None = None,
+        allow_jump: bool = False,
     ) -> Forecaster:
         """Train on a long frame. Afterwards the state of each series has consumed all of its rows.
 
         `df` may also be a folder of Parquet files that are partitioned by series; they are read as needed. The last
         `val_size` rows of each series are for validation, not for the loss. With `checkpoint_dir` training saves its
         progress there and resumes from it. A checkpoint of other data is replaced, with a warning; one of other
-        settings is an error.
+        settings is an error. Rows far from all others in time are refused, unless `allow_jump` says that they are right.
         """
         from aru.training.history import History, ParquetParts
         from aru.training.run import Checkpoints, train
@@ -155,7 +160,7 @@ class Forecaster:
         lags = choose_lags(settings, self.freq, rows=sys.maxsize)
         seen = context_length(settings, self.freq) + max(lags, default=0)
         history = History(frames, functools.partial(self._read, seen=seen), static_df, settings, val_size)
-        schema = history.learn(self.freq, identify=checkpoint_dir is not None)
+        schema = history.learn(self.freq, checkpoint_dir is not None, allow_jump)
         _warn_fine(self.freq, history.presence, history.likely)
         kept = None if checkpoint_dir is None else Checkpoints(Path(checkpoint_dir), history.fingerprint)
         run = train(history, settings, schema, kept)
@@ -189,11 +194,18 @@ class Forecaster:
         columns = self.runtime.predict_new(self.table.ids, futr_df, static_df, level)
         return self.runtime.build(columns, futr_df)
 
-    def update(self, df: Any, static_df: Any = None, late: Literal["raise", "skip"] = "raise") -> UpdateResult:
+    def update(
+        self,
+        df: Any,
+        static_df: Any = None,
+        late: Literal["raise", "skip"] = "raise",
+        allow_jump: bool = False,
+    ) -> UpdateResult:
         """Take in new observations of known and new series. Rows come in any order; all are applied or none.
 
         Rows that a series has consumed before are counted as duplicates and ignored. Any other row at or before a
-        series' latest time is late: `late="raise"` rejects the call, "skip" applies the other rows.
+        series' latest time is late: `late="raise"` rejects the call, "skip" applies the other rows. Rows far ahead of
+        the newest time of all series are refused, unless `allow_jump` says that they are right.
         """
         runtime, table = self.runtime, self.table
         new = runtime.read(df)
@@ -201,7 +213,9 @@ class Forecaster:
         known = places >= 0
         record = Record(table.take(places[known]))
         style = FrameStyle.of(df, runtime.style)
-        update = runtime.update(new, new.ids[known], record, static_df, late, style=style)
+        update = runtime.update(
+            new, new.ids[known], record, table.newest, static_df, late, style=style, allow_jump=allow_jump
+        )
         if update.record is not None:
             table.put(update.ids, update.record.now)
         return update.result
@@ -221,18 +235,19 @@ class Forecaster:
         level: Sequence[float] | None = None,
         adapt: bool = True,
         static_df: Any = None,
+        allow_jump: bool = False,
     ) -> Any:
         """Rolling-origin forecasts over the end of `df`, without retraining. The forecaster's states do not change.
 
         States start empty and replay `df`. With `adapt=False` the statistics of a series are frozen at its first
         cutoff, while its context moves on. Cutoffs count back from the end of each series and must come after its
-        first value. A warning names series that are too short for all cutoffs.
+        first value. A warning names series that are too short for all cutoffs. `allow_jump` is that of `fit`.
         """
         runtime, h = self.runtime, self.settings.h
         n_windows = check_whole("n_windows", n_windows, 1)
         step_size = h if step_size is None else check_whole("step_size", step_size, 1)
         # Long gaps are shortened only before the first possible cutoff.
-        panel = runtime.read_history(df, in_sight=h + step_size * n_windows)
+        panel = runtime.read_history(df, in_sight=h + step_size * n_windows, allow_jump=allow_jump)
         cutoffs = cutoff_rows(panel, h, n_windows, step_size)
         folds = runtime.rolling(panel, cutoffs, level, adapt, static_df)
         _warn_short(panel, cutoffs)

@@ -71,17 +71,27 @@ class Stream:
         """How many of the latest steps of a series can be corrected."""
         return self.about.correctable_steps
 
-    def update(self, df: Any, static_df: Any = None, late: Late = "raise") -> UpdateResult:
+    def update(
+        self, df: Any, static_df: Any = None, late: Late = "raise", allow_jump: bool = False
+    ) -> UpdateResult:
         """Take in new observations of known and new series. Rows come in any order; all are applied or none.
 
         `df` is a frame or a dictionary of columns. Rows that a series has consumed before are counted as duplicates
         and ignored. Other rows at or before a series' latest time are late: "raise" rejects the call, "skip" leaves
         them out, "correct" replaces what was consumed within the latest `correctable_steps` steps and leaves out older
-        rows. The result lists rows that were left out, with the reason.
+        rows. The result lists rows that were left out, with the reason. Rows far ahead of the newest time of all
+        series are refused, unless `allow_jump` says that they are right.
         """
-        return self.apply(df, static_df, late).result
+        return self.apply(df, static_df, late, allow_jump=allow_jump).result
 
-    def apply(self, df: Any, static_df: Any = None, late: Late = "raise", invalid: Invalid = "raise") -> Update:
+    def apply(
+        self,
+        df: Any,
+        static_df: Any = None,
+        late: Late = "raise",
+        invalid: Invalid = "raise",
+        allow_jump: bool = False,
+    ) -> Update:
         """The same as `update`, but returns the new records and the counts of each series as well.
 
         With `invalid="skip"` rows that can neither continue nor begin a series are left out, too.
@@ -94,10 +104,12 @@ class Stream:
         with self.store.writing() as change:
             version = change.version()
             known, record = self._known(change, new.ids)
-            update = runtime.update(new, known, record, static_df, late, invalid, style)
+            newest = exchange.newest_time(change, self.about)
+            update = runtime.update(new, known, record, newest, static_df, late, invalid, style, allow_jump)
             keys: list[Key] = update.ids.tolist()
             if update.record is not None:
                 change.put(keys, runtime.encode(update.record))
+                change.keep_newest(_newer(newest, update.record))
         if update.record is not None and len(keys) <= DECODED_AT_ONCE:
             self._latest = _Latest(version + 1, keys, update.ids, update.record)
         return update
@@ -188,6 +200,8 @@ class Stream:
                 if present is None:
                     change.describe(about)
                     change.put(forecaster.ids, self.runtime.encode(begin(forecaster.table.states, steps)))
+                    if forecaster.table.newest is not None:
+                        change.keep_newest(forecaster.table.newest)
         about.require(present or about, self.store)
         return about
 
@@ -219,8 +233,19 @@ class Stream:
         return self.runtime.decode(blobs, ids, self.correctable_steps)
 
 
+def _newer(newest: int | None, record: Record) -> int:
+    """The newest time after an update."""
+    latest = int(record.now.last.max())
+    return latest if newest is None else max(newest, latest)
+
+
 def rebuild_store(
-    model: Forecaster | str | Path, path: str | Path, df: Any, static_df: Any = None, correctable_steps: int = 0
+    model: Forecaster | str | Path,
+    path: str | Path,
+    df: Any,
+    static_df: Any = None,
+    correctable_steps: int = 0,
+    allow_jump: bool = False,
 ) -> UpdateResult:
     """Create a store by replaying a history from empty states. The file appears when it is complete."""
     target = Path(path)
@@ -231,7 +256,7 @@ def rebuild_store(
     part.unlink(missing_ok=True)  # of an earlier attempt
     try:
         with Stream(forecaster.without_series(), part, correctable_steps) as stream:
-            result = stream.update(df, static_df)
+            result = stream.update(df, static_df, allow_jump=allow_jump)
         os.replace(part, target)
     finally:
         for suffix in ("", "-wal", "-shm"):

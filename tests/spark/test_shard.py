@@ -24,7 +24,7 @@ def work(stream: Stream, frame: pd.DataFrame, futr: Any = None, **asked: Any) ->
     from aru.spark.shard import ShardOptions, forecast_shard
 
     out: dict[str, list[pd.DataFrame]] = {}
-    options = ShardOptions(**{"level": None, "correctable_steps": 0, "states": False, **asked})
+    options = ShardOptions(**{"level": None, "correctable_steps": 0, "states": False, "allow_jump": False, **asked})
     for kind, values in forecast_shard(stream, frame, futr, options):
         out.setdefault(kind, []).append(pd.DataFrame(dict(values)))
     return out
@@ -95,15 +95,15 @@ def test_a_batch_that_is_repeated_starts_from_the_state_before_it(trained: Forec
     """A worker lives on when Spark runs a batch again: what it remembers of the first attempt must not count."""
     from aru.spark.state_store import StateStore
 
-    store, records, about = StateStore(), FakeMapState(), FakeValueState()
-    store.attach(records, about, 1)
+    store, records, about, newest = StateStore(), FakeMapState(), FakeValueState(), FakeValueState()
+    store.attach(records, about, newest, 1)
     stream = Stream(trained, store)
     before = dict(records)
     day = both([TRAINED], "ab")[PLAIN]
     (first,) = work(stream, day)["forecast"]
     records.clear()
     records.update(before)
-    store.attach(records, about, 1)
+    store.attach(records, about, newest, 1)
     (second,) = work(stream, day)["forecast"]
     pd.testing.assert_frame_equal(first, second, check_exact=True)
 
@@ -113,7 +113,7 @@ def test_records_that_the_whole_panel_shares_are_refused() -> None:
     from aru.spark.state_store import StateStore
 
     store, records = StateStore(), FakeMapState()
-    store.attach(records, FakeValueState(), 1)
+    store.attach(records, FakeValueState(), FakeValueState(), 1)
     with store.reading() as view:
         assert view.get(["shared"], "panel") == [None]
         assert view.keys("panel") == []

@@ -24,7 +24,7 @@ def spark_store() -> Store:
     from aru.spark.state_store import StateStore
 
     store = StateStore()
-    store.attach(FakeMapState(), FakeValueState(), 1)
+    store.attach(FakeMapState(), FakeValueState(), FakeValueState(), 1)
     return store
 
 

@@ -12,6 +12,7 @@ import typer
 from aru.cli import shared_options, table_files
 from aru.cli.screen import Screen, facts, screen
 from aru.cli.setting_options import OPTIONS, TRAINING, read_settings, setting, with_setting_options
+from aru.cli.wording import ALLOW_JUMP
 from aru.settings import PAPER, nested
 
 
@@ -50,6 +51,7 @@ def fit(
             help="Save the progress of training there, and resume from it.",
         ),
     ] = None,
+    allow_jump: shared_options.AllowJump = False,
     paper: Annotated[
         bool,
         typer.Option(
@@ -74,12 +76,13 @@ def fit(
         "static_df": static or "--static FILE",
         "val_size": "--val-size",
         "checkpoint_dir": "--checkpoints",
+        **ALLOW_JUMP,
     }
     with screen(as_json, quiet, debug, names) as show:
         arguments = arguments_of(read_settings(given), paper, show.quiet)
         rows = val_size if val_size is not None else arguments["h"] if paper else 0
         form = table_files.TableFormat(id_col, time_col, target_col, date_format)
-        _train(show, data, static, folder, form, arguments, rows, checkpoints)
+        _train(show, data, static, folder, form, arguments, rows, checkpoints, allow_jump)
 
 
 def arguments_of(chosen: Mapping[str, Any], paper: bool, quiet: bool) -> dict[str, Any]:
@@ -102,6 +105,7 @@ def _train(
     arguments: dict[str, Any],
     val_size: int,
     checkpoints: Path | None,
+    allow_jump: bool,
 ) -> None:
     from aru.forecaster import Forecaster
     from aru.nn.device import choose_device
@@ -117,7 +121,7 @@ def _train(
         static_df = None if static is None else table_files.read_static(static, form.like(id_type))
     searched = list(forecaster.settings.training.search or ())
     begin = time.perf_counter()
-    forecaster.fit(df, static_df, val_size, checkpoints)
+    forecaster.fit(df, static_df, val_size, checkpoints, allow_jump)
     seconds = time.perf_counter() - begin
     forecaster.save(folder)
     used = forecaster.settings

@@ -10,7 +10,7 @@ import typer
 from aru.cli import shared_options, table_files
 from aru.cli.saved_model import as_in_training, load_model, to_pandas
 from aru.cli.screen import PREVIEW, Screen, decimals, facts, new_table, preview, records, screen
-from aru.cli.wording import flags
+from aru.cli.wording import ALLOW_JUMP, flags
 from aru.errors import ConfigError, quoted
 
 if TYPE_CHECKING:
@@ -83,6 +83,7 @@ def update(
             help="Rows at or before the latest time of their series: raise rejects the file, skip leaves them out.",
         ),
     ] = "raise",
+    allow_jump: shared_options.AllowJump = False,
     accelerator: shared_options.Accelerator = "auto",
     static: shared_options.StaticFile = None,
     id_col: shared_options.IdColumn = "unique_id",
@@ -97,7 +98,7 @@ def update(
     Nothing is retrained. All rows are taken in or none; rows that were taken in before are ignored.
     """
     tables: dict[str, str | Path] = {"df": data, "static_df": static or "--static FILE"}
-    with screen(as_json, debug=debug, names=tables | flags("late", "accelerator")) as show:
+    with screen(as_json, debug=debug, names={**tables, **flags("late", "accelerator"), **ALLOW_JUMP}) as show:
         if late not in ("raise", "skip"):
             raise ConfigError(f"`late={quoted(late)}` is not known", "Choose raise or skip.")
         form = table_files.TableFormat(id_col, time_col, target_col, date_format)
@@ -106,7 +107,7 @@ def update(
             form = as_in_training(form, forecaster)
             static_df = None if static is None else table_files.read_static(static, form)
             df = table_files.read_data(data, form)
-            done = forecaster.update(df, static_df, "skip" if late == "skip" else "raise")
+            done = forecaster.update(df, static_df, "skip" if late == "skip" else "raise", allow_jump)
             if done.applied:
                 forecaster.save(model)
         late_rows = to_pandas(done.late)
@@ -162,6 +163,7 @@ def backtest(
         bool,
         typer.Option("--compare", help="Also score with frozen statistics, to see what adaptation gains."),
     ] = False,
+    allow_jump: shared_options.AllowJump = False,
     accelerator: shared_options.Accelerator = "auto",
     static: shared_options.StaticFile = None,
     id_col: shared_options.IdColumn = "unique_id",
@@ -178,7 +180,7 @@ def backtest(
     size of the target, RMSE the error of the mean. Coverage and relative width are those of an interval.
     """
     tables: dict[str, str | Path] = {"df": data, "static_df": static or "--static FILE"}
-    options = {"n_windows": "--n-windows", "step_size": "--step-size", **flags("level", "accelerator")}
+    options = {"n_windows": "--n-windows", "step_size": "--step-size", **flags("level", "accelerator"), **ALLOW_JUMP}
     with screen(as_json, debug=debug, names=tables | options) as show:
         table_files.check_output(output)
         if compare and not adapt:
@@ -190,10 +192,10 @@ def backtest(
             form = as_in_training(form, forecaster)
             df = table_files.read_data(data, form)
             static_df = None if static is None else table_files.read_static(static, form)
-            frame = forecaster.cross_validation(df, windows, step, levels, adapt, static_df)
+            frame = forecaster.cross_validation(df, windows, step, levels, adapt, static_df, allow_jump)
             rows = {"adapting" if adapt else "frozen": _score(frame, forecaster, levels)}
             if compare:
-                frozen = forecaster.cross_validation(df, windows, step, levels, False, static_df)
+                frozen = forecaster.cross_validation(df, windows, step, levels, False, static_df, allow_jump)
                 rows["frozen"] = _score(frozen, forecaster, levels)
         if output is not None:
             table_files.write(frame, output)

@@ -56,6 +56,10 @@ OutputFile = Annotated[
         "--output", "-o", metavar="FILE", rich_help_panel=OUTPUT, help=f"Write the forecasts to {TABLE_HELP}."
     ),
 ]
+AllowJump = Annotated[
+    bool,
+    typer.Option("--allow-jump", help="Take in rows far from all others in time, too; they are refused as mistakes."),
+]
 Accelerator = Annotated[str, typer.Option("--accelerator", metavar="NAME", help=OPTIONS["accelerator"].plain_about)]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", rich_help_panel=OUTPUT, help="Show no progress.")]
 Json = Annotated[

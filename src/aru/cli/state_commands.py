@@ -11,7 +11,7 @@ import typer
 from aru.cli import shared_options, table_files
 from aru.cli.saved_model import as_in_training, load_model
 from aru.cli.screen import facts, screen
-from aru.cli.wording import flags
+from aru.cli.wording import ALLOW_JUMP, flags
 from aru.errors import InputError, StorageError, listing, reword, verbatim
 
 if TYPE_CHECKING:
@@ -124,6 +124,7 @@ def migrate(
             help="How many of the latest steps of a series can be corrected by late rows.",
         ),
     ] = None,
+    allow_jump: shared_options.AllowJump = False,
     accelerator: shared_options.Accelerator = "auto",
     static: shared_options.StaticFile = None,
     id_col: shared_options.IdColumn = "unique_id",
@@ -138,7 +139,7 @@ def migrate(
     States can be used only by the model that wrote them. The old store does not change.
     """
     tables: dict[str, str | Path] = {"df": data, "static_df": static or "--static FILE"}
-    with screen(as_json, debug=debug, names=tables | flags("correctable_steps", "accelerator")) as show:
+    with screen(as_json, debug=debug, names={**tables, **flags("correctable_steps", "accelerator"), **ALLOW_JUMP}) as show:
         from aru.store import exchange
         from aru.stream import rebuild_store
 
@@ -151,7 +152,7 @@ def migrate(
             df = table_files.read_data(data, form)
             static_df = None if static is None else table_files.read_static(static, form)
             steps = old.about.correctable_steps if correctable_steps is None else correctable_steps
-            done = rebuild_store(forecaster, new, df, static_df, steps)
+            done = rebuild_store(forecaster, new, df, static_df, steps, allow_jump)
         missing = [i for i in old.ids if i not in set(done.new_series)]
         if missing:
             lost = f"{len(missing)} series of {verbatim(store)}: {listing(missing)}"

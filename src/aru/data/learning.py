@@ -10,6 +10,7 @@ import pandas as pd
 
 from aru.data.columns import Bools, Categories, Column, Floats, Ints
 from aru.data.frequency import CYCLES, DAY, Frequency, Times, calendar_codes, calendar_features
+from aru.data.jumps import Timeline
 from aru.data.panel import Panel
 from aru.data.schema import (
     ENOUGH_CYCLES,
@@ -59,7 +60,9 @@ class Learner:
         kinds = _Kinds(panel.datetime, bool(pd.api.types.is_integer_dtype(panel.ids)))
         if self._kinds is None:
             self._kinds, self._calendar = kinds, _Calendar(panel, train) if panel.datetime else None
+            self.timeline = Timeline(self._freq, panel.datetime)
         _check_alike(self._kinds, kinds)
+        self.timeline.add_panel(panel)
         self._check_target(panel)
         y = panel.y[train & panel.observed]
         level = np.abs(y)
@@ -117,6 +120,7 @@ class Learner:
             futr=futr,
             hist=hist,
             stat=stat,
+            jump=self.timeline.jump(),
             scale_prior=None if self._scale is None or distribution == "negative-binomial" else self._scale.prior(),
         )
 

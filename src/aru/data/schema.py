@@ -114,6 +114,7 @@ class Schema:
     futr: Group
     hist: Group
     stat: Group
+    jump: int  # how far beyond the newest time of all series a new row may lie (`aru.data.jumps`)
     scale_prior: float | None = None  # what `scaler="auto"` found (`aru.nn.windows.Scaling`)
 
     @property

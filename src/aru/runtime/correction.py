@@ -28,6 +28,7 @@ import torch
 from torch import Tensor
 
 from aru.data.columns import Ints
+from aru.data.jumps import untrained_jump
 from aru.data.model_columns import Issued
 from aru.data.rows import Ragged, Rows, Static
 from aru.data.schema import Schema
@@ -91,6 +92,7 @@ class CorrectionEngine(Engine):
         models: int,
         levels: tuple[float, ...],
         kinds: tuple[bool, bool],
+        freq: str | int | None,
     ) -> None:
         """`kinds`: whether ids are integers, and whether times are datetimes."""
         h = settings.h
@@ -120,6 +122,7 @@ class CorrectionEngine(Engine):
             integer=False,
             unit=1.0,
             typical_scale=1.0,
+            jump=untrained_jump(freq, kinds[1], self.max_gap),
             calendar=(),
             futr=((), ()),
             hist=((), ()),

@@ -15,6 +15,7 @@ import torch
 
 from aru.data.frames import FrameStyle
 from aru.data.frequency import Frequency
+from aru.data.jumps import Newest, refuse_apart
 from aru.data.panel import Observations, Panel, read_observations, read_panel
 from aru.data.schema import Schema
 from aru.data.target import check_values
@@ -56,12 +57,14 @@ class Runtime(Generic[AnyEngine]):
         self.check_kinds(new, name)
         return new
 
-    def read_history(self, df: Any, in_sight: int = 0) -> Panel:
+    def read_history(self, df: Any, in_sight: int = 0, allow_jump: bool = False) -> Panel:
         """Check a frame of whole series. Long gaps are shortened to what a forecast can see plus `in_sight` steps."""
         max_gap = self.engine.max_gap + in_sight
         panel = read_panel(df, self.freq, self.engine.columns, max_gap=max_gap, settled=True)
         self.check_kinds(panel, "df")
         check_values(panel, self.engine.rules)
+        if not allow_jump:
+            refuse_apart(panel, self.freq, "df")
         return begin_with_values(panel, np.ones(len(panel.ids), bool), "df")
 
     def check_kinds(self, panel: Panel | Observations, name: str) -> None:
@@ -83,15 +86,21 @@ class Runtime(Generic[AnyEngine]):
         new: Observations,
         ids: pd.Index[Any],
         record: Record,
+        newest: int | None,
         static_df: Any = None,
         late: Late = "raise",
         invalid: Invalid = "raise",
         style: FrameStyle | None = None,
+        allow_jump: bool = False,
     ) -> Update:
-        """The records after new observations. `ids` and `record` are the known series among those in `new`."""
+        """The records after new observations. `ids` and `record` are the known series among those in `new`.
+
+        `newest` is the newest time of all known series, also of those not in `new`; None if there are none.
+        """
         style = style or self.style
+        limit = None if allow_jump else Newest(newest, self.engine.schema.jump)
         with self.engine.threads(len(ids)):
-            return compute_update(self.engine, self.freq, style, new, ids, record, static_df, late, invalid)
+            return compute_update(self.engine, self.freq, style, new, ids, record, static_df, late, invalid, limit)
 
     # Records
 

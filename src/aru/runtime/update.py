@@ -15,6 +15,7 @@ import pandas as pd
 from aru.data.columns import Bools, Ints, name_rows, read_static
 from aru.data.frames import FrameStyle
 from aru.data.frequency import Frequency
+from aru.data.jumps import Newest
 from aru.data.panel import Known, Observations, Panel, continuation, next_steps
 from aru.data.schema import Schema
 from aru.data.target import broken, refusal, warn_far, warn_new
@@ -81,11 +82,12 @@ def compute_update(
     static_df: Any,
     late: Late,
     invalid: Invalid,
+    newest: Newest | None,
 ) -> Update:
     """The records after new observations. `ids` and `record` are the known series among those in `new`.
 
-    A row is `invalid` if it is not on the grid of its series, begins a series without a value, or has a value that the
-    model cannot take.
+    A row is `invalid` if it is not on the grid of its series, begins a series without a value, has a value that the
+    model cannot take, or lies too far ahead of `newest`; None allows any time.
     """
     if late not in ("raise", "skip", "correct"):
         raise ConfigError(f"`late={quoted(late)}` is not known", "Choose 'raise', 'skip' or 'correct'.")
@@ -95,11 +97,14 @@ def compute_update(
     if rule is not None and invalid == "raise":
         error = refusal(rule, new)
         raise ValueRangeError(error.problem, f"{error.remedy} Nothing was applied.", columns=["y"], rows=error.rows)
+    far = np.zeros(len(new.y), bool) if newest is None else newest.far(new, freq)
+    if newest is not None and far.any() and invalid == "raise":
+        raise newest.refusal(new, freq, far)
     known = Known(ids, record.now.last.cpu().numpy())
-    panel = next_steps(new, freq, known) if rule is None else None
+    panel = next_steps(new, freq, known) if rule is None and not far.any() else None
     if panel is not None:
         return _take_next(engine, style, panel, record)
-    new, aside = set_aside(new, freq, known, impossible) if invalid == "skip" else (new, None)
+    new, aside = set_aside(new, freq, known, impossible, far) if invalid == "skip" else (new, None)
     panel, past = continuation(new, freq, known, engine.max_gap + record.correctable_steps)
     reasons = judge_past(ids, remembered(record), past)
     wrong, corrected = reasons != "duplicate", np.zeros(len(reasons), bool)

@@ -93,15 +93,17 @@ def _add_stream(app: FastAPI, service: Service, options: Options) -> None:
         late: Annotated[
             Literal["raise", "skip", "correct"], Query(description="For CSV and Arrow, where the body cannot say it.")
         ] = "raise",
+        allow_jump: Annotated[bool, Query(description="For CSV and Arrow, where the body cannot say it.")] = False,
     ) -> Response:
         """Rows of known and new series, in any order: all are applied or none.
 
         Rows that repeat consumed ones are ignored and counted. Other rows at or before a series' latest time are late:
         "raise" answers 409, "skip" leaves them out and returns them, "correct" also corrects the latest steps, as many
-        as the store keeps. CSV and Arrow bodies may have the static covariates of new series as columns.
+        as the store keeps. Rows far ahead of the newest time of all series are refused, unless `allow_jump` says that
+        they are right. CSV and Arrow bodies may have the static covariates of new series as columns.
         """
         body, content = await read_body(request, options.max_bytes), _content_type(request)
-        made: UpdateRequest = await _off_loop(len(body), lambda: reader.update(body, content, late))
+        made: UpdateRequest = await _off_loop(len(body), lambda: reader.update(body, content, late, allow_jump))
         return JSONResponse(await app.state.updates.submit(made, made.size))
 
     @app.post(

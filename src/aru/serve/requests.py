@@ -40,15 +40,15 @@ class Reader(NamedTuple):
     service: Service
     max_rows: int
 
-    def update(self, body: bytes, content: str, late: Any) -> UpdateRequest:
-        """New observations. `late` is used if the body does not contain it."""
+    def update(self, body: bytes, content: str, late: Any, allow_jump: bool = False) -> UpdateRequest:
+        """New observations. `late` and `allow_jump` are used if the body does not contain them."""
         kinds = self.service.tables
         static: Columns | None = None
         if content == JSON:
             given = _read(_observations.validate_json, body)
             self._check(len(given["observations"]), "rows")
             rows = from_rows(given["observations"], kinds.observations, ("ds", "y"), "observations")
-            late = given.get("late", late)
+            late, allow_jump = given.get("late", late), given.get("allow_jump", allow_jump)
             if given.get("static") and kinds.static.names:
                 static = from_rows(given["static"] or [], kinds.static, (), "static")
         else:
@@ -58,7 +58,7 @@ class Reader(NamedTuple):
             if kinds.static.names and set(kinds.static.names) <= whole.keys():
                 static = tables.static_of(whole, kinds.static)
         ids = unique_ids(rows["unique_id"])
-        return UpdateRequest(rows, ids, static if static is None else tables.only(static, ids), late)
+        return UpdateRequest(rows, ids, static if static is None else tables.only(static, ids), late, allow_jump)
 
     def forecast(self, body: bytes, content: str, ids: Sequence[str], level: Sequence[float]) -> ForecastRequest:
         """What to forecast. `ids` and `level` are used for CSV and Arrow, whose bodies cannot contain them."""

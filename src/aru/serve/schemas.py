@@ -65,6 +65,9 @@ class ObservationsBody(TypedDict):
             Field(description="What to do with rows at or before the latest time of their series."),
         ]
     ]
+    allow_jump: NotRequired[
+        Annotated[bool, Field(strict=True, description="Take in rows far ahead of the newest time of all series.")]
+    ]
 
 
 @with_config(ConfigDict(extra="forbid", json_schema_extra={"examples": [FORECASTS_EXAMPLE]}))

@@ -42,6 +42,7 @@ class UpdateRequest(NamedTuple):
     ids: list[Key]
     static: Columns | None
     late: Late
+    allow_jump: bool = False
 
     @property
     def size(self) -> int:
@@ -82,7 +83,7 @@ class Service:
         """Take in observations and delete series, with one network pass and one commit per group of requests."""
         began = time.perf_counter()
         kinds = [
-            (r.late, r.rows["ds"].dtype.kind, r.static is None) if isinstance(r, UpdateRequest) else "forget"
+            (r.late, r.allow_jump, r.rows["ds"].dtype.kind, r.static is None) if isinstance(r, UpdateRequest) else "forget"
             for r in requests
         ]
         outcomes: dict[int, Outcome] = {}
@@ -133,7 +134,10 @@ class Service:
     def _apply(self, requests: list[UpdateRequest]) -> list[dict[str, Any]]:
         static = [r.static for r in requests if r.static is not None]
         update = self.stream.apply(
-            tables.join([r.rows for r in requests]), tables.join(static) if static else None, requests[0].late
+            tables.join([r.rows for r in requests]),
+            tables.join(static) if static else None,
+            requests[0].late,
+            allow_jump=requests[0].allow_jump,
         )
         self._unseen.append(update)
         self._count(update)

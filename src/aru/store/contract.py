@@ -100,6 +100,14 @@ class Transaction(abc.ABC):
     def delete(self, keys: Sequence[Key], kind: Kind = "series") -> None:
         """Remove records."""
 
+    @abc.abstractmethod
+    def newest(self) -> int | None:
+        """The newest time of all series; None if it is not known, and is found by reading all heads."""
+
+    @abc.abstractmethod
+    def keep_newest(self, time: int) -> None:
+        """Remember the newest time. A transaction that changes series without saying it makes it unknown."""
+
     def require_about(self) -> About:
         """The description of the records; an error in an empty store."""
         about = self.about()

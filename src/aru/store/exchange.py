@@ -44,6 +44,16 @@ def contents(store: Store) -> Contents:
     return Contents(about, index_of(keys, about.integer_ids), last, count.astype(np.int64))
 
 
+def newest_time(view: Transaction, about: About) -> int | None:
+    """The newest time of all series, None if there are none. The heads are read only if the store does not know it."""
+    newest = view.newest()
+    if newest is not None:
+        return newest
+    keys = view.keys()
+    layout = Layout(about.layout)
+    return int(layout.peek(view.heads(layout.end_of([LAST])), LAST, keys).max()) if keys else None
+
+
 def index_of(keys: Sequence[Any], integer: bool) -> pd.Index[Any]:
     """Ids as an index of integers or of strings."""
     index: pd.Index[Any] = pd.Index(keys, dtype=np.int64 if integer else object)

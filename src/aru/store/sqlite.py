@@ -49,6 +49,7 @@ class SQLiteStore(Store):
         with self._writer, self._transaction("BEGIN IMMEDIATE") as connection:
             change = _SQLiteTransaction(connection)
             yield change
+            change.finish()
             connection.execute(f"PRAGMA user_version={(change.version() + 1) % 2**31}")
 
     def __str__(self) -> str:
@@ -129,6 +130,7 @@ class SQLiteStore(Store):
             _patiently(connection, "PRAGMA journal_mode=WAL")
             connection.execute("BEGIN IMMEDIATE")
             connection.execute("CREATE TABLE IF NOT EXISTS about (description TEXT NOT NULL)")
+            connection.execute("CREATE TABLE IF NOT EXISTS newest (time INTEGER NOT NULL)")
             for kind in get_args(Kind):
                 connection.execute(f"CREATE TABLE IF NOT EXISTS {kind} (id PRIMARY KEY, record BLOB NOT NULL)")
             connection.execute(f"PRAGMA application_id={APPLICATION}")
@@ -154,6 +156,8 @@ def _patiently(connection: sqlite3.Connection, statement: str) -> None:
 class _SQLiteTransaction(Transaction):
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
+        self._changed = False  # whether series were written or deleted
+        self._newest: int | None = None  # what `keep_newest` was told
 
     def about(self) -> About | None:
         row = self._connection.execute("SELECT description FROM about").fetchone()
@@ -174,6 +178,23 @@ class _SQLiteTransaction(Transaction):
             found.update(self._connection.execute(f"SELECT id, record FROM {kind} WHERE id IN ({marks})", part))
         return list(map(found.get, keys))
 
+    def newest(self) -> int | None:
+        if self._changed or self._newest is not None:
+            return self._newest
+        row = self._connection.execute("SELECT time FROM newest").fetchone()
+        return row[0] if row is not None and isinstance(row[0], int) else None
+
+    def keep_newest(self, time: int) -> None:
+        self._newest = time
+
+    def finish(self) -> None:
+        """Write the newest time if it has changed."""
+        newest, self._changed, self._newest = self.newest(), False, None
+        if newest != self.newest():
+            self._connection.execute("DELETE FROM newest")
+            if newest is not None:
+                self._connection.execute("INSERT INTO newest VALUES (?)", (newest,))
+
     def keys(self, kind: Kind = "series") -> list[Key]:
         return [key for (key,) in self._connection.execute(f"SELECT id FROM {kind} ORDER BY id")]
 
@@ -182,10 +203,12 @@ class _SQLiteTransaction(Transaction):
         return [head for (head,) in rows]
 
     def put(self, keys: Sequence[Key], records: Sequence[bytes], kind: Kind = "series") -> None:
+        self._changed |= kind == "series"
         self._connection.executemany(
             f"INSERT INTO {kind} VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET record = excluded.record",
             zip(keys, records, strict=True),
         )
 
     def delete(self, keys: Sequence[Key], kind: Kind = "series") -> None:
+        self._changed |= kind == "series"
         self._connection.executemany(f"DELETE FROM {kind} WHERE id = ?", [(key,) for key in keys])

@@ -140,8 +140,11 @@ class History:
         self._panel: _Last[Panel] = _Last(lambda part: self._read(self._frames[part]))
         self._encoded: _Last[TrainingData] = _Last(self._encode)
 
-    def learn(self, freq: Frequency, identify: bool = False) -> Schema:
-        """Learn the schema in one pass over all parts; with `identify` also compute `fingerprint` of their rows."""
+    def learn(self, freq: Frequency, identify: bool = False, allow_jump: bool = False) -> Schema:
+        """Learn the schema in one pass over all parts; with `identify` also compute `fingerprint` of their rows.
+
+        Rows far from all others in time are refused, unless `allow_jump`.
+        """
         learner = Learner(self._settings, freq)
         digest = _Digest(self.val_size)
         ids, until, presence = [], [], []
@@ -171,6 +174,8 @@ class History:
                 f"Rows of the series {rows} lie in several parts", "Partition the files by series.", rows=rows
             )
         self._check_enough()
+        if not allow_jump:
+            learner.timeline.refuse((self._panel(part) for part in range(len(self._frames))), "df")
         self.schema = learner.schema()
         self.fingerprint = digest.text()
         return self.schema
