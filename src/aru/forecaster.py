@@ -29,7 +29,7 @@ from aru.runtime.backtest import cutoff_rows
 from aru.runtime.engine import NetworkEngine
 from aru.runtime.records import Record
 from aru.runtime.table import StateTable
-from aru.runtime.update import UpdateResult, begin_with_values
+from aru.runtime.update import UpdateResult, leave_out_empty, warn_empty
 from aru.settings import (
     AcceleratorName,
     CalibrationName,
@@ -159,8 +159,11 @@ class Forecaster:
         # The longest series is not known before reading, so this takes the longest lags that may be chosen.
         lags = choose_lags(settings, self.freq, rows=sys.maxsize)
         seen = context_length(settings, self.freq) + max(lags, default=0)
-        history = History(frames, functools.partial(self._read, seen=seen), static_df, settings, val_size)
+        lost: dict[Any, None] = {}  # series without any value
+        read = functools.partial(self._read, seen=seen, lost=lost)
+        history = History(frames, read, static_df, settings, val_size)
         schema = history.learn(self.freq, checkpoint_dir is not None, allow_jump)
+        warn_empty(list(lost), len(lost) + len(history.ids))
         _warn_fine(self.freq, history.presence, history.likely)
         kept = None if checkpoint_dir is None else Checkpoints(Path(checkpoint_dir), history.fingerprint)
         run = train(history, settings, schema, kept)
@@ -338,12 +341,17 @@ class Forecaster:
         )
         return forecaster
 
-    def _read(self, df: Any, seen: int) -> Panel:
-        """Rows of a frame to train on. Gaps are filled only as far as forecasts can see."""
+    def _read(self, df: Any, seen: int, lost: dict[Any, None]) -> Panel:
+        """Rows of a frame to train on, and to `lost` the series without any value.
+
+        Gaps are filled only as far as forecasts can see.
+        """
         settings = self.settings
         columns = [*settings.futr_exog_list, *settings.hist_exog_list]
         panel = read_panel(df, self.freq, columns, max_gap=seen + settings.longest_window)
-        return begin_with_values(panel, np.ones(len(panel.ids), bool), "df")
+        panel, empty = leave_out_empty(panel)
+        lost.update(dict.fromkeys(empty))
+        return panel
 
     def _warn_cutoffs(self, panel: Panel, cutoffs: Ints) -> None:
         """Warn about cutoffs inside the training data, where scores are too good."""

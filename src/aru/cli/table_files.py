@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aru.cli.screen import times
+from aru.data.missing import MISSING_TEXT
 from aru.errors import REPORTED, ColumnError, ConfigError, InputError, Offending, listing, quoted, verbatim
 
 if TYPE_CHECKING:
     import pandas as pd
 
 CSV_ENDINGS, PARQUET_ENDINGS = (".csv", ".csv.gz"), (".parquet",)
-_MISSING_CELLS = ["", "NA", "N/A", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "None"]
 _ZONE = r":\d\d(?:\.\d+)? ?(?:Z|[+-]\d\d(?::?\d\d)?)$"
 _SEPARATORS = {";": "semicolons", "\t": "tabs"}
 _INTEGER_ID = r"0|-?[1-9]\d{0,17}"
@@ -116,7 +116,7 @@ def _read_csv(path: Path, form: TableFormat) -> pd.DataFrame:
     try:
         header = pd.read_csv(path, nrows=0, encoding="utf-8-sig").columns
         _check_separator(path, list(header))
-        missing = dict.fromkeys(header, _MISSING_CELLS)
+        missing = dict.fromkeys(header, list(MISSING_TEXT))
         missing[form.unique_id] = [""]  # a series may be called NA
         frame = pd.read_csv(
             path,

@@ -5,7 +5,10 @@ The frame is any eager frame that narwhals reads. Errors show the first offendin
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
+from decimal import Decimal
+from numbers import Real
 from typing import Any, NamedTuple, TypeAlias
 
 import narwhals as nw
@@ -16,6 +19,7 @@ import pandas as pd
 from aru.data.frequency import Frequency, Times
 from aru.errors import (
     REPORTED,
+    AruWarning,
     ColumnError,
     DuplicateError,
     FrequencyError,
@@ -34,6 +38,7 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 LARGEST = 2**63 - 1  # the largest integer of a column
+LARGEST_NUMBER = 1e30  # the largest size of y and covariates: networks are float32, and statistics hold squares
 EARLIEST, LATEST = np.datetime64("1678", "us"), np.datetime64("2262", "us")
 
 
@@ -128,14 +133,7 @@ def read_column(frame: nw.DataFrame[Any], column: str, name: str) -> Column:
     missing = np.asarray(series.is_null().to_numpy())
     if dtype.is_numeric() or missing.all():
         values = _to_float(series)
-        if np.isinf(values).any():
-            rows = _name_rows(frame, np.isinf(values))
-            raise ValueRangeError(
-                f"Column {quoted(column)} of `{name}` is infinite at {rows}",
-                "Use NaN for missing values.",
-                columns=[column],
-                rows=rows,
-            )
+        _refuse_wild(frame, column, values, f"Column {quoted(column)} of `{name}`")
         return values
     if dtype == nw.Boolean or dtype in (nw.String, nw.Categorical, nw.Enum, nw.Object):
         found = as_categories(np.array([str(v) for v in _to_objects(series)[~missing]], dtype=object))
@@ -149,11 +147,41 @@ def read_column(frame: nw.DataFrame[Any], column: str, name: str) -> Column:
     )
 
 
+def _refuse_wild(frame: nw.DataFrame[Any], column: str, values: Floats, what: str) -> None:
+    """Refuse numbers that the arithmetic cannot carry."""
+    wild = np.abs(values) > LARGEST_NUMBER
+    if wild.any():
+        infinite = np.isinf(values)
+        rows = _name_rows(frame, infinite if infinite.any() else wild)
+        how = "infinite" if infinite.any() else f"larger than {LARGEST_NUMBER:g}, which cannot be computed with,"
+        raise ValueRangeError(f"{what} is {how} at {rows}", "Use NaN for missing values.", columns=[column], rows=rows)
+
+
 def _numbers(series: nw.Series[Any]) -> nw.Series[Any]:
     """A column of objects as a numeric one, if all of them are numbers."""
-    inferred = pd.Series(_to_objects(series)).infer_objects()
+    objects = _to_objects(series)
+    if any(isinstance(value, Decimal) for value in objects):
+        numbers, bad = _as_numbers(objects)
+        return series if bad.any() else nw.from_native(pd.Series(numbers), series_only=True)
+    inferred = pd.Series(objects).infer_objects()
     numeric = pd.api.types.is_numeric_dtype(inferred) and not pd.api.types.is_bool_dtype(inferred)
     return nw.from_native(inferred, series_only=True) if numeric else series
+
+
+def _as_numbers(objects: npt.NDArray[np.object_]) -> tuple[Floats, Bools]:
+    """Numbers of any kind as floats, NaN where missing, and which values are no numbers."""
+    numbers, bad = np.full(len(objects), np.nan), np.zeros(len(objects), bool)
+    for i, value in enumerate(objects):
+        if isinstance(value, (Real, Decimal, np.bool_)):
+            try:
+                numbers[i] = float(value)
+            except OverflowError:
+                numbers[i] = np.inf
+            except ValueError:  # a signalling NaN
+                bad[i] = True
+        else:
+            bad[i] = not pd.api.types.is_scalar(value) or not pd.isna(value)
+    return numbers, bad
 
 
 def as_categories(text: npt.NDArray[Any]) -> Categories:
@@ -189,11 +217,24 @@ def read_ids(frame: nw.DataFrame[Any], name: str) -> pd.Index[Any]:
     if dtype in (nw.String, nw.Categorical, nw.Enum, nw.Object):
         values = _to_objects(series)
         _refuse_null(frame, "unique_id", pd.isna(values), name)
+        _warn_mixed(values, name)
         return pd.Index([str(v) for v in values], dtype=object)
     _refuse_null(frame, "unique_id", series.is_null().to_numpy(), name)
     if dtype.is_integer():
         return pd.Index(_to_int64(frame, series, name, "Convert the column to text."))
     raise ColumnError(f"unique_id of `{name}` has type {dtype}", "Use strings or integers.", columns=["unique_id"])
+
+
+def _warn_mixed(ids: npt.NDArray[np.object_], name: str) -> None:
+    """Warn about ids of several types: as text they may be the same."""
+    text = sum(isinstance(value, str) for value in ids)
+    if 0 < text < len(ids):
+        warnings.warn(
+            f"unique_id of `{name}` holds {text} strings and {len(ids) - text} values of other types. All are read as "
+            "text, so that 1 and '1' are the same series; convert the column.",
+            AruWarning,
+            stacklevel=2,
+        )
 
 
 def read_times(frame: nw.DataFrame[Any], freq: Frequency, name: str) -> tuple[Times, bool]:
@@ -290,14 +331,23 @@ def _refuse_null(frame: nw.DataFrame[Any], column: str, null: Bools, name: str) 
 def read_target(frame: nw.DataFrame[Any], name: str) -> Floats:
     """`y` as float64, NaN where missing."""
     series = frame.get_column("y")
-    if not (series.dtype.is_numeric() or series.dtype == nw.Boolean or series.is_null().all()):
+    if series.dtype in (nw.Object, nw.String):
+        objects = _to_objects(series)
+        y, bad = _as_numbers(objects)
+        if bad.any():
+            rows = _name_rows(frame, bad)
+            values = [repr(value) for value in objects[bad][:REPORTED]]
+            raise ColumnError(
+                f"y of `{name}` has type {series.dtype}: it must be numeric, but holds {listing(values)} at {rows}",
+                "Convert the column to numbers, with NaN for missing values.",
+                columns=["y"],
+                rows=Offending({**rows.columns, "value": values}, len(rows)),
+            )
+    elif series.dtype.is_numeric() or series.dtype == nw.Boolean or series.is_null().all():
+        y = _to_float(series)
+    else:
         raise ColumnError(f"y of `{name}` has type {series.dtype}: it must be numeric", columns=["y"])
-    y = _to_float(series)
-    if np.isinf(y).any():
-        rows = _name_rows(frame, np.isinf(y))
-        raise ValueRangeError(
-            f"y of `{name}` is infinite at {rows}", "Use NaN for missing values.", columns=["y"], rows=rows
-        )
+    _refuse_wild(frame, "y", y, f"y of `{name}`")
     return y
 
 

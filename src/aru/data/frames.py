@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import numbers
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from aru.data.columns import as_frame, name_rows
-from aru.errors import ConfigError, ValueRangeError, quoted
+from aru.errors import AruWarning, ConfigError, ValueRangeError, listing, quoted
 
 MANY = 2**12  # from this many rows on, each series' name is converted once instead of in every row
 NANOSECONDS = (2**63 - 1) // 1000  # range of datetime64[ns] around 1970, in microseconds
@@ -20,7 +21,15 @@ NANOSECONDS = (2**63 - 1) // 1000  # range of datetime64[ns] around 1970, in mic
 
 def quantiles_of(level: Sequence[float] | None) -> list[float]:
     """The median, then the two ends of each central interval."""
-    return [0.5] + [q for value in _percentages(level) for q in (0.5 - value / 200, 0.5 + value / 200)]
+    values = _percentages(level)
+    shares = [value for value in values if value < 1]
+    if shares:
+        warnings.warn(
+            f"`level` is in percent: {listing(shares)} asks for less than 1 %. For 90 % give 90.",
+            AruWarning,
+            stacklevel=2,
+        )
+    return [0.5] + [q for value in values for q in (0.5 - value / 200, 0.5 + value / 200)]
 
 
 def _percentages(level: Any) -> list[float]:

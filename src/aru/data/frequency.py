@@ -5,6 +5,7 @@ Times are int64 throughout: microseconds since 1970 for datetimes, or the intege
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -34,6 +35,17 @@ MONTHS = ("M", "MS", "ME", "BMS", "BME")
 QUARTERS = ("Q", "QS", "QE", "BQS", "BQE")
 
 
+# Aliases of older pandas -> today's.
+OLD_ALIASES: Mapping[str, str] = MappingProxyType(
+    {
+        **{"H": "h", "T": "min", "S": "s", "L": "ms", "U": "us", "N": "ns", "BH": "bh", "CBH": "cbh"},
+        **{"M": "ME", "BM": "BME", "CBM": "CBME", "SM": "SME", "Q": "QE", "BQ": "BQE", "A": "YE", "Y": "YE"},
+        **{"AS": "YS", "BA": "BYE", "BY": "BYE", "BAS": "BYS", "d": "D", "b": "B", "w": "W", "c": "C"},
+    }
+)
+_ALIAS = re.compile("(?<![A-Za-z-])[A-Za-z]+")  # not the weekday or month after a hyphen
+
+
 def to_index(times: Times) -> pd.DatetimeIndex:
     """Internal times as a DatetimeIndex."""
     return pd.DatetimeIndex(times.view("datetime64[us]"))
@@ -48,7 +60,7 @@ class Frequency:
     """The step between two observations: a pandas offset, an integer, or None (rows are consecutive)."""
 
     def __init__(self, freq: str | int | None) -> None:
-        self.freq = freq
+        self.freq = freq = _modern(freq) if isinstance(freq, str) else freq
         self._offset = _parse(freq) if isinstance(freq, str) else None
         self._step = freq if isinstance(freq, int) else _fixed_step(self._offset)
         if self._step is not None and self._step < 1:
@@ -122,6 +134,11 @@ class Frequency:
             return (5,)
         year = {**dict.fromkeys(MONTHS, 12), **dict.fromkeys(QUARTERS, 4)}.get(name, 1)
         return (year // n,) if n < year and year % n == 0 else ()
+
+
+def _modern(freq: str) -> str:
+    """An alias of older pandas as it is written today."""
+    return _ALIAS.sub(lambda found: OLD_ALIASES.get(found[0], found[0]), freq)
 
 
 def _parse(freq: str) -> pd.tseries.offsets.BaseOffset:

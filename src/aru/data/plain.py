@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from aru.data.columns import EARLIEST, LATEST, Column, as_categories
+from aru.data.columns import EARLIEST, LARGEST_NUMBER, LATEST, Column, as_categories
 from aru.data.frequency import Frequency, Times
 
 CHECKED_ROWS = 256  # up to this many rows, each value of `ds` is checked
@@ -50,7 +50,7 @@ def read_plain(df: Any, freq: Frequency, columns: Sequence[str]) -> Plain | None
     for name, column in values.items():
         if column.dtype.kind in "iuf":
             data[name] = numbers = column.astype(np.float64)
-            if np.isinf(numbers).any():
+            if (np.abs(numbers) > LARGEST_NUMBER).any():
                 return None
         elif name != "y" and _is_text(column):
             data[name] = as_categories(column)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
-import numpy as np
 import pandas as pd
 import torch
 
@@ -23,7 +22,7 @@ from aru.errors import ColumnError, verbatim
 from aru.nn.tree import flatten, leaves, rebuild
 from aru.runtime.engine import Engine
 from aru.runtime.records import Record, begin
-from aru.runtime.update import Invalid, Late, Update, begin_with_values, compute_update
+from aru.runtime.update import Invalid, Late, Update, compute_update, leave_out_empty, warn_empty
 from aru.store.contract import About
 from aru.store.layout import FORMAT, Layout
 
@@ -65,7 +64,10 @@ class Runtime(Generic[AnyEngine]):
         check_values(panel, self.engine.rules)
         if not allow_jump:
             refuse_apart(panel, self.freq, "df")
-        return begin_with_values(panel, np.ones(len(panel.ids), bool), "df")
+        total = len(panel.ids)
+        panel, lost = leave_out_empty(panel)
+        warn_empty(lost, total)
+        return panel
 
     def check_kinds(self, panel: Panel | Observations, name: str) -> None:
         """Refuse ids or times of another type than in training: they would look like new series or late rows."""

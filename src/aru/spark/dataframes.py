@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from aru.checked import check_whole
+from aru.data.columns import LARGEST_NUMBER
 from aru.data.frames import forecast_names
 from aru.data.schema import Group
 from aru.errors import ColumnError, listing, quoted, verbatim
@@ -146,8 +147,15 @@ def _faults(rows: DataFrame, types: KeyTypes, numbers: Sequence[str]) -> list[Co
         F.when(F.col("ds").isNull(), "ds is missing"),
         F.when(_far(types), text),
         *(F.when(F.abs(F.col(f"`{c}`")) == float("inf"), f"{c} is infinite") for c in numbers),
+        *(F.when(_wild(c), f"{c} is larger than {LARGEST_NUMBER:g}") for c in numbers),
         F.lit(None).cast("string"),
     ]
+
+
+def _wild(column: str) -> Column:
+    """Which numbers cannot be computed with. To Spark, NaN is larger than any number."""
+    value = F.col(f"`{column}`")
+    return (F.abs(value) > LARGEST_NUMBER) & ~F.isnan(value)
 
 
 def _far(types: KeyTypes) -> Column:
