@@ -14,7 +14,7 @@ import pandas as pd
 
 from aru.data.columns import Ints, as_frame, name_rows, read_ids, require_columns
 from aru.data.frames import FrameStyle
-from aru.data.frequency import Frequency, to_index
+from aru.data.frequency import Frequency
 from aru.data.guess import guess_frequency
 from aru.data.jumps import Newest, refuse_apart
 from aru.data.model_columns import ModelColumns, ReadForecasts, find_models, read_forecasts, with_values
@@ -41,11 +41,17 @@ class FrameSchema(NamedTuple):
     datetime: bool
     backend: str
     ds: str
+    zone: str | None
+
+    @property
+    def frequency(self) -> Frequency:
+        """The frequency, in the time zone of the frames."""
+        return Frequency(self.freq, self.zone)
 
     @property
     def style(self) -> FrameStyle:
         """The kind of frame that is returned."""
-        return FrameStyle(self.backend, self.ds)
+        return FrameStyle(self.backend, self.ds, self.zone).on(self.frequency)
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> FrameSchema:
@@ -100,9 +106,7 @@ class Adapter:
         with self.store.reading() as view:
             return self._schema(view)
 
-    def update(
-        self, df: Any, late: Literal["raise", "skip"] = "raise", allow_jump: bool = False
-    ) -> UpdateResult:
+    def update(self, df: Any, late: Literal["raise", "skip"] = "raise", allow_jump: bool = False) -> UpdateResult:
         """Take in observations (`unique_id`, `ds`, `y`) of known and new series: all are applied or none.
 
         The errors of pending forecasts for these rows are learned from. Rows that were consumed before are counted as
@@ -120,9 +124,7 @@ class Adapter:
             known, state = self._read(change, schema, new.ids)
             style = FrameStyle.of(frame, schema.style)
             newest = _newest(change)
-            update = runtime.update(
-                new, known, Record(state), newest, None, late, style=style, allow_jump=allow_jump
-            )
+            update = runtime.update(new, known, Record(state), newest, None, late, style=style, allow_jump=allow_jump)
             if update.record is not None:
                 self._write(change, schema, update.ids, update.record.now)
         return update.result
@@ -158,7 +160,8 @@ class Adapter:
 
         The result is that of `update` and `adapt` step by step, from empty states. Without `df` the actual values
         are the column `y` of the forecasts. With `keep` the final states replace those of the adapter; otherwise its
-        states do not change. Rows far from all others in time are refused, unless `allow_jump` says that they are right.
+        states do not change. Rows far from all others in time are refused, unless `allow_jump` says that they are
+        right.
         """
         frame = as_frame(forecasts, "forecasts")
         require_columns(frame, ["unique_id", "ds", "cutoff"], "forecasts")
@@ -257,7 +260,7 @@ class Adapter:
             freq = guess_frequency(frame, name) if self.settings.freq == "auto" else self.settings.freq
             style = FrameStyle.of(frame)
             integer_ids = frame["unique_id"].dtype.is_integer()
-            old = FrameSchema(freq, (), (), integer_ids, style.ds != "int", style.backend, style.ds)
+            old = FrameSchema(freq, (), (), integer_ids, style.ds != "int", style.backend, style.ds, style.zone)
         if columns is None:
             return old
         models, levels = (*old.models, *columns.points), (*old.levels, *columns.levels)
@@ -288,10 +291,10 @@ class Adapter:
 @functools.lru_cache(maxsize=16)
 def _runtime(settings: AdapterSettings, schema: FrameSchema) -> CorrectionRuntime:
     """The runtime of these settings and this schema."""
-    freq = Frequency(schema.freq)
+    freq = schema.frequency
     season = settings.season_length or next(iter(freq.seasons()), None)
     kinds = (schema.integer_ids, schema.datetime)
-    engine = CorrectionEngine(settings, season, len(schema.models), schema.levels, kinds, schema.freq)
+    engine = CorrectionEngine(settings, season, len(schema.models), schema.levels, kinds, freq)
     return CorrectionRuntime(engine, freq, schema.style)
 
 
@@ -305,15 +308,15 @@ def _refuse_far(given: ReadForecasts, newest: Newest, freq: Frequency) -> None:
     """Refuse forecasts that begin a series far ahead of all others."""
     far = newest.ahead(given.cutoff, freq)
     if far.any() and newest.time is not None:
-        rows = name_rows(given.ids[given.series[far]], given.cutoff[far], given.datetime)
-        raise newest.too_far("forecasts", "cutoffs", rows, newest.time, freq, given.datetime)
+        rows = name_rows(given.ids[given.series[far]], given.cutoff[far], given.clock)
+        raise newest.too_far("forecasts", "cutoffs", rows, newest.time, freq, given.clock)
 
 
 def _require_latest(given: ReadForecasts, known: Known) -> None:
     """Refuse forecasts with several cutoffs per series, or with a cutoff that is not its latest observation."""
     twice = np.flatnonzero(np.diff(given.series) == 0)
     if len(twice):
-        rows = name_rows(given.ids[given.series[twice]], given.cutoff[twice + 1], given.datetime)
+        rows = name_rows(given.ids[given.series[twice]], given.cutoff[twice + 1], given.clock)
         raise InputError(
             f"`forecasts` has several cutoffs for {rows}",
             "Adapt them one after the other, each when its cutoff is the latest observation, or use cross_validation.",
@@ -322,7 +325,7 @@ def _require_latest(given: ReadForecasts, known: Known) -> None:
     at = known.ids.get_indexer(given.ids)
     other = (at >= 0) & (np.append(known.last, 0)[at] != given.cutoff)
     if other.any():
-        rows = name_rows(given.ids[other], given.cutoff[other], given.datetime)
+        rows = name_rows(given.ids[other], given.cutoff[other], given.clock)
         raise InputError(
             f"{len(rows)} cutoffs of `forecasts` are not the latest observation of their series: {rows}",
             "Give update all rows up to the cutoff, and adapt before it is given later ones.",
@@ -333,7 +336,7 @@ def _require_latest(given: ReadForecasts, known: Known) -> None:
 def _check_kinds(schema: FrameSchema, given: ReadForecasts) -> None:
     for what, ours, theirs, kinds in (
         ("unique_id", schema.integer_ids, given.ids.dtype == np.int64, ("strings", "integers")),
-        ("ds", schema.datetime, given.datetime, ("integers", "timestamps")),
+        ("ds", schema.datetime, given.clock is not None, ("integers", "timestamps")),
     ):
         if ours != theirs:
             raise ColumnError(
@@ -353,7 +356,7 @@ def _history(truth: nw.DataFrame[Any], given: ReadForecasts, runtime: Correction
     """Observations, and the forecasts issued at each row. A cutoff without an observation is a missing value."""
     freq, max_gap = runtime.freq, runtime.max_gap
     actual = read_panel(truth, freq, max_gap=max_gap, name="df")
-    if (actual.ids.dtype == np.int64) != (given.ids.dtype == np.int64) or actual.datetime != given.datetime:
+    if (actual.ids.dtype == np.int64) != (given.ids.dtype == np.int64) or actual.clock != given.clock:
         raise ColumnError("unique_id and ds of `df` and `forecasts` are of different kinds", "Convert them.")
     real = ~actual.inserted
     columns = {
@@ -362,8 +365,8 @@ def _history(truth: nw.DataFrame[Any], given: ReadForecasts, runtime: Correction
         "y": np.concatenate([actual.y[real], np.full(len(given.cutoff), np.nan)]),
     }
     both = pd.DataFrame(columns).drop_duplicates(["unique_id", "ds"])
-    if actual.datetime:
-        both["ds"] = to_index(both.ds.to_numpy())
+    if actual.clock is not None:
+        both["ds"] = actual.clock.write(both["ds"].to_numpy())
     panel = read_panel(both, freq, max_gap=max_gap, name="df and cutoffs")
     origin = np.full(len(panel.ds), -1)
     keys = pd.MultiIndex.from_arrays([panel.series, panel.ds])

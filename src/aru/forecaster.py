@@ -15,9 +15,10 @@ import numpy as np
 import pandas as pd
 
 from aru.checked import check_whole
+from aru.data.clock import Times
 from aru.data.columns import Floats, Ints, name_rows, show_times
 from aru.data.frames import FrameStyle
-from aru.data.frequency import Frequency, Times
+from aru.data.frequency import Frequency
 from aru.data.panel import Panel, read_panel
 from aru.data.schema import Schema, choose_lags, context_length
 from aru.errors import AruError, AruWarning, NotFittedError, StorageError, listing, quoted, verbatim
@@ -103,7 +104,7 @@ class Forecaster:
             return f"Forecaster({', '.join(f'{k}={v}' for k, v in told.items())}, not trained)"
         schema = self.runtime.schema
         told |= {"input_size": schema.input_size, "lags": list(schema.lags), "distribution": repr(schema.distribution)}
-        (until,) = show_times(self.trained.until.max(keepdims=True), schema.datetime)
+        (until,) = show_times(self.trained.until.max(keepdims=True), schema.clock)
         facts = f"{len(self.table):,} series, trained until {until}"
         return f"Forecaster({', '.join(f'{k}={v}' for k, v in told.items())}, {facts})"
 
@@ -147,7 +148,8 @@ class Forecaster:
         `df` may also be a folder of Parquet files that are partitioned by series; they are read as needed. The last
         `val_size` rows of each series are for validation, not for the loss. With `checkpoint_dir` training saves its
         progress there and resumes from it. A checkpoint of other data is replaced, with a warning; one of other
-        settings is an error. Rows far from all others in time are refused, unless `allow_jump` says that they are right.
+        settings is an error. Rows far from all others in time are refused, unless `allow_jump` says that they are
+        right.
         """
         from aru.training.history import History, ParquetParts
         from aru.training.run import Checkpoints, train
@@ -159,19 +161,21 @@ class Forecaster:
         # The longest series is not known before reading, so this takes the longest lags that may be chosen.
         lags = choose_lags(settings, self.freq, rows=sys.maxsize)
         seen = context_length(settings, self.freq) + max(lags, default=0)
+        style = FrameStyle.of(frames[0])
+        freq = Frequency(settings.freq, style.zone)
         lost: dict[Any, None] = {}  # series without any value
-        read = functools.partial(self._read, seen=seen, lost=lost)
+        read = functools.partial(self._read, freq=freq, seen=seen, lost=lost)
         history = History(frames, read, static_df, settings, val_size)
-        schema = history.learn(self.freq, checkpoint_dir is not None, allow_jump)
+        schema = history.learn(freq, checkpoint_dir is not None, allow_jump)
         warn_empty(list(lost), len(lost) + len(history.ids))
-        _warn_fine(self.freq, history.presence, history.likely)
+        _warn_fine(freq, history.presence, history.likely)
         kept = None if checkpoint_dir is None else Checkpoints(Path(checkpoint_dir), history.fingerprint)
         run = train(history, settings, schema, kept)
         engine = NetworkEngine(run.settings, schema, run.models, choose_device(settings.accelerator))
         states = [engine.advance(engine.empty(part.static), part.rows) for part in history.parts()]
         # Assigned last, so that a failed training leaves the forecaster as it was.
-        self.settings, self.val_loss = run.settings, run.val_loss
-        runtime = ForecastRuntime(engine, self.freq, FrameStyle.of(frames[0]))
+        self.settings, self.val_loss, self.freq = run.settings, run.val_loss, freq
+        runtime = ForecastRuntime(engine, freq, style.on(freq))
         self.trained = Trained(runtime, StateTable(history.ids, concat(states)), history.ids, history.until)
         return self
 
@@ -327,28 +331,30 @@ class Forecaster:
             networks.append(_below(saved.networks, f"{i}-"))
         engine = NetworkEngine(settings, schema, models, choose_device(accelerator), networks)
         forecaster = cls.__new__(cls)
-        forecaster.settings, forecaster.val_loss, forecaster.freq = settings, math.nan, Frequency(settings.freq)
+        style = FrameStyle(**saved.model["frame"])
+        forecaster.settings, forecaster.val_loss = settings, math.nan
+        forecaster.freq = Frequency(settings.freq, style.zone)
         # Copied into aligned memory: tensors of the file may be unaligned, which changes the last bits of results.
         flat = {key: value.clone() for key, value in saved.states.items()}
         states = rebuild(engine.empty(schema.no_static()), flat)
         if len(saved.series["ids"]) != len(states.last):
             raise ValueError(f"{len(saved.series['ids'])} series but {len(states.last)} states")
         forecaster.trained = Trained(
-            runtime=ForecastRuntime(engine, forecaster.freq, FrameStyle(**saved.model["frame"])),
+            runtime=ForecastRuntime(engine, forecaster.freq, style),
             table=StateTable(saved.series["ids"], states),
             ids=index_of(saved.series["trained_ids"], schema.integer_ids),
             until=np.array(saved.series["trained_until"], dtype=np.int64),
         )
         return forecaster
 
-    def _read(self, df: Any, seen: int, lost: dict[Any, None]) -> Panel:
+    def _read(self, df: Any, freq: Frequency, seen: int, lost: dict[Any, None]) -> Panel:
         """Rows of a frame to train on, and to `lost` the series without any value.
 
         Gaps are filled only as far as forecasts can see.
         """
         settings = self.settings
         columns = [*settings.futr_exog_list, *settings.hist_exog_list]
-        panel = read_panel(df, self.freq, columns, max_gap=seen + settings.longest_window)
+        panel = read_panel(df, freq, columns, max_gap=seen + settings.longest_window)
         panel, empty = leave_out_empty(panel)
         lost.update(dict.fromkeys(empty))
         return panel
@@ -363,7 +369,7 @@ class Forecaster:
         if len(inside):
             warnings.warn(
                 f"{len(inside)} series have cutoffs inside the training data: "
-                f"{name_rows(panel.ids[inside], first[inside], panel.datetime)}. These scores are too good; "
+                f"{name_rows(panel.ids[inside], first[inside], panel.clock)}. These scores are too good; "
                 "evaluate on later rows.",
                 AruWarning,
                 stacklevel=3,

@@ -71,9 +71,7 @@ class Stream:
         """How many of the latest steps of a series can be corrected."""
         return self.about.correctable_steps
 
-    def update(
-        self, df: Any, static_df: Any = None, late: Late = "raise", allow_jump: bool = False
-    ) -> UpdateResult:
+    def update(self, df: Any, static_df: Any = None, late: Late = "raise", allow_jump: bool = False) -> UpdateResult:
         """Take in new observations of known and new series. Rows come in any order; all are applied or none.
 
         `df` is a frame or a dictionary of columns. Rows that a series has consumed before are counted as duplicates

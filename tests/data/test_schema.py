@@ -10,8 +10,9 @@ import pandas as pd
 import pytest
 import torch
 
+from aru.data.clock import from_index
 from aru.data.columns import Categories, Column
-from aru.data.frequency import CYCLES, DAY, Frequency, calendar_codes, from_index
+from aru.data.frequency import CYCLES, DAY, Frequency, calendar_codes
 from aru.data.learning import PRIORS, Learner, learn_schema
 from aru.data.panel import Panel, read_panel
 from aru.data.schema import (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -123,6 +124,8 @@ def _train(
     begin = time.perf_counter()
     forecaster.fit(df, static_df, val_size, checkpoints, allow_jump)
     seconds = time.perf_counter() - begin
+    names = (form.unique_id, form.ds, form.y)
+    forecaster.runtime.style = dataclasses.replace(forecaster.runtime.style, names=names)
     forecaster.save(folder)
     used = forecaster.settings
     chosen = {name: setting(used, name) for name in searched}

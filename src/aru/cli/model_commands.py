@@ -35,8 +35,8 @@ def predict(
         typer.Option("--ids", metavar="IDS", help="Only these series, separated by commas or by repeating the option."),
     ] = None,
     accelerator: shared_options.Accelerator = "auto",
-    id_col: shared_options.IdColumn = "unique_id",
-    time_col: shared_options.TimeColumn = "ds",
+    id_col: shared_options.KnownIdColumn = None,
+    time_col: shared_options.KnownTimeColumn = None,
     date_format: shared_options.DateFormat = None,
     output: shared_options.OutputFile = None,
     as_json: shared_options.Json = False,
@@ -44,21 +44,22 @@ def predict(
 ) -> None:
     """Forecast the next steps of every series that a model knows.
 
-    Columns of the result: unique_id, ds, then mean, median and intervals under the model's name.
+    Columns of the result: series and time as the files of training call them, then mean, median and intervals under the
+    model's name.
     """
     names = {"futr_df": futr or "--futr FILE", **flags("level", "accelerator")}
     with screen(as_json, debug=debug, names=names) as show:
         table_files.check_output(output)
-        form = table_files.TableFormat(id_col, time_col, date_format=date_format)
         with show.working(f"Forecasting with {model}"):
             forecaster = load_model(model, accelerator)
-            futr_df = None if futr is None else table_files.read_future(futr, as_in_training(form, forecaster))
+            form = as_in_training(forecaster, id_col, time_col, date_format=date_format)
+            futr_df = None if futr is None else table_files.read_future(futr, form)
             chosen = shared_options.choose_ids(ids, forecaster.ids)
-            frame = to_pandas(forecaster.predict(futr_df, level, chosen))
+            frame = form.named(to_pandas(forecaster.predict(futr_df, level, chosen)))
         summary = {
             "model": model,
             "h": forecaster.settings.h,
-            "series": frame["unique_id"].nunique(),
+            "series": frame[form.unique_id].nunique(),
             "rows": len(frame),
         }
         if output is None:
@@ -86,9 +87,9 @@ def update(
     allow_jump: shared_options.AllowJump = False,
     accelerator: shared_options.Accelerator = "auto",
     static: shared_options.StaticFile = None,
-    id_col: shared_options.IdColumn = "unique_id",
-    time_col: shared_options.TimeColumn = "ds",
-    target_col: shared_options.TargetColumn = "y",
+    id_col: shared_options.KnownIdColumn = None,
+    time_col: shared_options.KnownTimeColumn = None,
+    target_col: shared_options.KnownTargetColumn = None,
     date_format: shared_options.DateFormat = None,
     as_json: shared_options.Json = False,
     debug: shared_options.Debug = False,
@@ -101,16 +102,15 @@ def update(
     with screen(as_json, debug=debug, names={**tables, **flags("late", "accelerator"), **ALLOW_JUMP}) as show:
         if late not in ("raise", "skip"):
             raise ConfigError(f"`late={quoted(late)}` is not known", "Choose raise or skip.")
-        form = table_files.TableFormat(id_col, time_col, target_col, date_format)
         with show.working(f"Updating {model}"):
             forecaster = load_model(model, accelerator)
-            form = as_in_training(form, forecaster)
+            form = as_in_training(forecaster, id_col, time_col, target_col, date_format)
             static_df = None if static is None else table_files.read_static(static, form)
             df = table_files.read_data(data, form)
             done = forecaster.update(df, static_df, "skip" if late == "skip" else "raise", allow_jump)
             if done.applied:
                 forecaster.save(model)
-        late_rows = to_pandas(done.late)
+        late_rows = form.named(to_pandas(done.late))
         show.result(
             {
                 "model": model,
@@ -166,9 +166,9 @@ def backtest(
     allow_jump: shared_options.AllowJump = False,
     accelerator: shared_options.Accelerator = "auto",
     static: shared_options.StaticFile = None,
-    id_col: shared_options.IdColumn = "unique_id",
-    time_col: shared_options.TimeColumn = "ds",
-    target_col: shared_options.TargetColumn = "y",
+    id_col: shared_options.KnownIdColumn = None,
+    time_col: shared_options.KnownTimeColumn = None,
+    target_col: shared_options.KnownTargetColumn = None,
     date_format: shared_options.DateFormat = None,
     output: shared_options.OutputFile = None,
     as_json: shared_options.Json = False,
@@ -185,11 +185,10 @@ def backtest(
         table_files.check_output(output)
         if compare and not adapt:
             raise ConfigError("--compare compares adapting with frozen statistics", "Leave out --no-adapt.")
-        form = table_files.TableFormat(id_col, time_col, target_col, date_format)
         levels = level or [90.0]
         with show.working(f"Replaying {data}"):
             forecaster = load_model(model, accelerator)
-            form = as_in_training(form, forecaster)
+            form = as_in_training(forecaster, id_col, time_col, target_col, date_format)
             df = table_files.read_data(data, form)
             static_df = None if static is None else table_files.read_static(static, form)
             frame = forecaster.cross_validation(df, windows, step, levels, adapt, static_df, allow_jump)
@@ -198,7 +197,7 @@ def backtest(
                 frozen = forecaster.cross_validation(df, windows, step, levels, False, static_df, allow_jump)
                 rows["frozen"] = _score(frozen, forecaster, levels)
         if output is not None:
-            table_files.write(frame, output)
+            table_files.write(form.named(to_pandas(frame)), output)
         h, series = forecaster.settings.h, frame["unique_id"].nunique()
         show.result(
             {

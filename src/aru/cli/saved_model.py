@@ -24,9 +24,17 @@ def load_model(folder: Path, accelerator: str) -> Forecaster:
     return Forecaster.load(folder, cast("AcceleratorName", accelerator))  # which checks it
 
 
-def as_in_training(form: TableFormat, forecaster: Forecaster) -> TableFormat:
-    """Read files the way training did: ids of the same type, the same columns as categories."""
-    schema = forecaster.runtime.schema
+def as_in_training(
+    forecaster: Forecaster,
+    unique_id: str | None,
+    ds: str | None,
+    y: str | None = None,
+    date_format: str | None = None,
+) -> TableFormat:
+    """Read files the way training did: columns of the same names, unless others are given, and of the same types."""
+    schema, names = forecaster.runtime.schema, forecaster.runtime.style.names
+    chosen = [given or name for given, name in zip((unique_id, ds, y), names, strict=True)]
+    form = TableFormat(*chosen, date_format=date_format)
     groups = (schema.futr, schema.hist, schema.stat)
     id_type = int if schema.integer_ids else str
     return form.like(id_type, [column.name for _, categories in groups for column in categories])

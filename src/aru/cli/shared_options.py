@@ -37,6 +37,14 @@ TimeColumn = Annotated[
 TargetColumn = Annotated[
     str, typer.Option("--target-col", metavar="COLUMN", rich_help_panel=FILES, help="Column to forecast.")
 ]
+AS_TRAINED: dict[str, Any] = {"metavar": "COLUMN", "rich_help_panel": FILES, "show_default": "as in training"}
+KnownIdColumn = Annotated[
+    str | None, typer.Option("--id-col", help="Column that names the series, also in the output.", **AS_TRAINED)
+]
+KnownTimeColumn = Annotated[
+    str | None, typer.Option("--time-col", help="Column of the time, also in the output.", **AS_TRAINED)
+]
+KnownTargetColumn = Annotated[str | None, typer.Option("--target-col", help="Column to forecast.", **AS_TRAINED)]
 DateFormat = Annotated[
     str | None,
     typer.Option(

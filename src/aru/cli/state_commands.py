@@ -28,13 +28,14 @@ def info(store: StoreFile, as_json: shared_options.Json = False, debug: shared_o
     with screen(as_json, debug=debug) as show:
         import numpy as np
 
+        from aru.data.clock import Clock
         from aru.data.columns import show_times
         from aru.store import exchange
 
         with closing(_existing(store)) as opened:
             found = exchange.contents(opened)
         about, ends = found.about, [f(found.last) for f in (np.min, np.max) if len(found.ids)]
-        oldest, newest = show_times(np.array(ends), about.datetime) or (None, None)
+        oldest, newest = show_times(np.array(ends), Clock() if about.datetime else None) or (None, None)
         values = {
             "series": len(found.ids),
             "observations": int(found.observations.sum()),
@@ -127,9 +128,9 @@ def migrate(
     allow_jump: shared_options.AllowJump = False,
     accelerator: shared_options.Accelerator = "auto",
     static: shared_options.StaticFile = None,
-    id_col: shared_options.IdColumn = "unique_id",
-    time_col: shared_options.TimeColumn = "ds",
-    target_col: shared_options.TargetColumn = "y",
+    id_col: shared_options.KnownIdColumn = None,
+    time_col: shared_options.KnownTimeColumn = None,
+    target_col: shared_options.KnownTargetColumn = None,
     date_format: shared_options.DateFormat = None,
     as_json: shared_options.Json = False,
     debug: shared_options.Debug = False,
@@ -139,16 +140,17 @@ def migrate(
     States can be used only by the model that wrote them. The old store does not change.
     """
     tables: dict[str, str | Path] = {"df": data, "static_df": static or "--static FILE"}
-    with screen(as_json, debug=debug, names={**tables, **flags("correctable_steps", "accelerator"), **ALLOW_JUMP}) as show:
+    with screen(
+        as_json, debug=debug, names={**tables, **flags("correctable_steps", "accelerator"), **ALLOW_JUMP}
+    ) as show:
         from aru.store import exchange
         from aru.stream import rebuild_store
 
-        form = table_files.TableFormat(id_col, time_col, target_col, date_format)
         with show.working(f"Replaying {data}"):
             with closing(_existing(store)) as opened:
                 old = exchange.contents(opened)
             forecaster = load_model(model, accelerator)
-            form = as_in_training(form, forecaster)
+            form = as_in_training(forecaster, id_col, time_col, target_col, date_format)
             df = table_files.read_data(data, form)
             static_df = None if static is None else table_files.read_static(static, form)
             steps = old.about.correctable_steps if correctable_steps is None else correctable_steps

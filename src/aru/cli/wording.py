@@ -38,7 +38,9 @@ def flags(*names: str) -> dict[str, str | Path]:
     return {name: f"--{name.replace('_', '-')}" for name in names}
 
 
-ALLOW_JUMP: Mapping[str, str | Path] = {"allow_jump": "--allow-jump/--no-allow-jump"}  # `allow_jump=True` is --allow-jump
+ALLOW_JUMP: Mapping[str, str | Path] = {
+    "allow_jump": "--allow-jump/--no-allow-jump"
+}  # `allow_jump=True` is --allow-jump
 
 
 def _typed(value: str) -> str:

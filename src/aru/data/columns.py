@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from aru.data.frequency import Frequency, Times
+from aru.data.clock import UTC, Clock, Times, known_zone
+from aru.data.frequency import Frequency
 from aru.errors import (
     REPORTED,
     AruWarning,
@@ -39,6 +40,8 @@ Bools = npt.NDArray[np.bool_]
 
 LARGEST = 2**63 - 1  # the largest integer of a column
 LARGEST_NUMBER = 1e30  # the largest size of y and covariates: networks are float32, and statistics hold squares
+_TIME = r"[T ]\d\d(?::?\d\d){0,2}(?:[.,]\d+)? ?"
+_ZONE, _UTC_ZONE = rf"{_TIME}(?:[Zz]|[+-]\d\d(?::?\d\d)?)$", rf"{_TIME}(?:[Zz]|[+-]00(?::?00)?)$"
 EARLIEST, LATEST = np.datetime64("1678", "us"), np.datetime64("2262", "us")
 
 
@@ -52,21 +55,25 @@ class Categories(NamedTuple):
 Column: TypeAlias = Floats | Categories
 
 
-def name_rows(ids: Sequence[Any] | pd.Index[Any], ds: Times, datetime: bool, total: int | None = None) -> Offending:
+def name_rows(
+    ids: Sequence[Any] | pd.Index[Any], ds: Times, clock: Clock | None, total: int | None = None
+) -> Offending:
     """Rows for an error: series and time of the first ones, and their number."""
-    names = {"unique_id": np.asarray(ids[:REPORTED], object).tolist(), "ds": _as_python(ds[:REPORTED], datetime)}
+    names = {"unique_id": np.asarray(ids[:REPORTED], object).tolist(), "ds": _as_python(ds[:REPORTED], clock)}
     return Offending(names, len(ds) if total is None else total)
 
 
-def show_times(ds: Times, datetime: bool) -> list[str]:
+def show_times(ds: Times, clock: Clock | None) -> list[str]:
     """Timestamps as text, without a time of day where it is midnight."""
-    return list(map(as_text, _as_python(ds, datetime)))
+    return list(map(as_text, _as_python(ds, clock)))
 
 
-def _as_python(ds: Times, datetime: bool) -> list[Any]:
+def _as_python(ds: Times, clock: Clock | None) -> list[Any]:
     """Internal times as Python's datetimes, or integers; years beyond 9999, which Python does not have, as text."""
-    if not datetime:
+    if clock is None:
         return list(map(int, ds))
+    if clock.utc:
+        return clock.write(np.asarray(ds, np.int64)).to_pydatetime().tolist()
     stamps = np.asarray(ds, np.int64).view("datetime64[us]")
     return [str(stamp) if isinstance(t, int) else t for t, stamp in zip(stamps.tolist(), stamps, strict=True)]
 
@@ -237,39 +244,77 @@ def _warn_mixed(ids: npt.NDArray[np.object_], name: str) -> None:
         )
 
 
-def read_times(frame: nw.DataFrame[Any], freq: Frequency, name: str) -> tuple[Times, bool]:
-    """`ds` as internal times, and whether they are timestamps."""
+def read_times(frame: nw.DataFrame[Any], freq: Frequency, name: str) -> tuple[Times, Clock | None]:
+    """`ds` as internal times, and the clock of timestamps; None for integers."""
     series = frame.get_column("ds")
     dtype = series.dtype
     if not isinstance(dtype, nw.Datetime):
         _refuse_null(frame, "ds", series.is_null().to_numpy(), name)
     if dtype in (nw.String, nw.Object):
-        series = _parse_times(frame, name)
+        objects = pd.Series(_to_objects(series)).infer_objects()
+        if not pd.api.types.is_numeric_dtype(objects):
+            return _timestamps(frame, _parse_times(frame, objects, freq.clock, name), freq, name), freq.clock
+        series = nw.from_native(objects, series_only=True)
         dtype = series.dtype
     if dtype.is_integer():
         if isinstance(freq.freq, str):
             raise FrequencyError(
                 f"ds of `{name}` holds integers but `freq={quoted(freq.freq)}`", "Use an integer freq or datetimes."
             )
-        return _to_int64(frame, series, name, "Correct these rows."), False
-    if isinstance(dtype, nw.Datetime) and dtype.time_zone is not None:
-        raise ColumnError(
-            f"ds of `{name}` carries the time zone {verbatim(dtype.time_zone)}",
-            "Convert to local or UTC time and drop the zone, e.g. df['ds'].dt.tz_localize(None).",
-            columns=["ds"],
-        )
+        return _to_int64(frame, series, name, "Correct these rows."), None
     if dtype not in (nw.Datetime, nw.Date):
         raise ColumnError(
             f"ds of `{name}` has type {dtype}", "Use timestamps, or integers with an integer freq.", columns=["ds"]
         )
+    zone = dtype.time_zone if isinstance(dtype, nw.Datetime) else None
+    if zone is not None:
+        _warn_foreign(freq.clock, known_zone(zone) != UTC, name)
+        series = series.dt.convert_time_zone(UTC).dt.replace_time_zone(None)
+    index = pd.DatetimeIndex(np.asarray(series.to_numpy()).astype("datetime64[us]"))
+    _refuse_null(frame, "ds", np.asarray(index.isna()), name)
+    return _timestamps(
+        frame, freq.clock.read(index if zone is None else index.tz_localize(UTC)), freq, name
+    ), freq.clock
+
+
+def zone_of(frame: nw.DataFrame[Any]) -> str | None:
+    """The time zone of `ds`, None if it has none. Text with offsets is UTC."""
+    series = frame.get_column("ds")
+    if isinstance(series.dtype, nw.Datetime) and series.dtype.time_zone is not None:
+        return known_zone(series.dtype.time_zone)
+    if series.dtype in (nw.String, nw.Object):
+        return UTC if zoned(pd.Series(_to_objects(series))).any() else None
+    return None
+
+
+def _timestamps(frame: nw.DataFrame[Any], kept: pd.DatetimeIndex, freq: Frequency, name: str) -> Times:
+    """Times as the model's clock keeps them, once it is sure that it can."""
     if isinstance(freq.freq, int):
         raise FrequencyError(
             f"ds of `{name}` holds timestamps but `freq={freq.freq}`", "Use a pandas offset alias, e.g. 'D'."
         )
-    times = np.asarray(series.to_numpy()).astype("datetime64[us]")
-    _refuse_null(frame, "ds", np.isnat(times), name)
+    lost = np.asarray(kept.isna())
+    if lost.any():
+        rows = _name_rows(frame, lost)
+        raise ColumnError(
+            f"ds of `{name}` has times without a zone that occur twice or never in {freq.clock.zone}: {rows}",
+            "Write them with their offset, such as 2024-10-27T02:00:00+02:00.",
+            columns=["ds"],
+            rows=rows,
+        )
+    times = kept.to_numpy().astype("datetime64[us]")
     _refuse_far(frame, times, name)
-    return times.view(np.int64), True
+    return times.view(np.int64)
+
+
+def _warn_foreign(clock: Clock, foreign: bool, name: str) -> None:
+    """Warn about times of another zone than UTC, if the model was trained on times without one."""
+    if foreign and clock.zone is None:
+        warnings.warn(
+            f"ds of `{name}` has times with a zone, and training had none: they are converted to UTC.",
+            AruWarning,
+            stacklevel=2,
+        )
 
 
 def _refuse_far(frame: nw.DataFrame[Any], times: Any, name: str) -> None:
@@ -285,36 +330,52 @@ def _refuse_far(frame: nw.DataFrame[Any], times: Any, name: str) -> None:
         )
 
 
-def _parse_times(frame: nw.DataFrame[Any], name: str) -> nw.Series[Any]:
-    """Parse a column of text, dates, or objects. Ambiguous text is refused."""
-    values = pd.Series(_to_objects(frame.get_column("ds"))).infer_objects()
-    if not pd.api.types.is_numeric_dtype(values):
-        given = values
-        try:
-            values = iso_times(given)
-        except (ValueError, TypeError) as error:  # several time zones
-            raise ColumnError(
-                f"ds of `{name}` cannot be read as timestamps: {verbatim(error)}", columns=["ds"]
-            ) from error
-        null = values.isna().to_numpy()
-        if null.any():
-            bad = null & ~given.astype(str).isin(["", "NaT"]).to_numpy()
-            if bad.any():
-                rows = _name_rows(frame, bad)
-                raise ColumnError(
-                    f"ds of `{name}` cannot be read as timestamps: {rows}",
-                    "Write ISO times such as 2024-01-31 or 2024-01-31 18:00, or convert the column with "
-                    "pandas.to_datetime first.",
-                    columns=["ds"],
-                    rows=rows,
-                )
-            _refuse_null(frame, "ds", null, name)
-    return nw.from_native(values, series_only=True)
+def _parse_times(frame: nw.DataFrame[Any], given: pd.Series[Any], clock: Clock, name: str) -> pd.DatetimeIndex:
+    """Parse a column of text, dates, or objects, some or all with a time zone. Ambiguous text is refused."""
+    aware = zoned(given)
+    try:
+        plain = pd.DatetimeIndex(iso_times(given.mask(aware, None)))
+        kept, null = clock.read(plain), np.asarray(plain.isna())
+        if aware.any():
+            exact = pd.DatetimeIndex(iso_times(given.where(aware, None), utc=True))
+            _warn_foreign(clock, clock.zone is None and _foreign(given[aware]), name)
+            kept, null = clock.read(exact).where(aware, kept), np.where(aware, exact.isna(), null)
+    except (ValueError, TypeError) as error:
+        raise ColumnError(f"ds of `{name}` cannot be read as timestamps: {verbatim(error)}", columns=["ds"]) from error
+    bad = null & ~given.astype(str).isin(["", "NaT"]).to_numpy()
+    if bad.any():
+        rows = _name_rows(frame, bad)
+        raise ColumnError(
+            f"ds of `{name}` cannot be read as timestamps: {rows}",
+            "Write ISO times such as 2024-01-31 or 2024-01-31 18:00, or convert the column with pandas.to_datetime "
+            "first.",
+            columns=["ds"],
+            rows=rows,
+        )
+    _refuse_null(frame, "ds", null, name)
+    return kept
 
 
-def iso_times(values: pd.Series[Any]) -> pd.Series[Any]:
+def zoned(values: pd.Series[Any]) -> Bools:
+    """Which times, as text or objects, have a time zone."""
+    if values.dtype.kind == "M":
+        return np.full(len(values), isinstance(values.dtype, pd.DatetimeTZDtype))
+    text = values.astype(object).str.contains(_ZONE, na=False).to_numpy(bool)
+    objects: Bools = np.array([getattr(value, "tzinfo", None) is not None for value in values], bool)
+    return text | objects
+
+
+def _foreign(values: pd.Series[Any]) -> bool:
+    """Whether any of these times with a zone is of another one than UTC."""
+    if isinstance(values.dtype, pd.DatetimeTZDtype):
+        return known_zone(values.dt.tz) != UTC
+    text = values.astype(object).str.contains(_UTC_ZONE, na=False).to_numpy(bool)
+    return not all(same or (not isinstance(v, str) and not v.utcoffset()) for same, v in zip(text, values, strict=True))
+
+
+def iso_times(values: pd.Series[Any], utc: bool = False) -> pd.Series[Any]:
     """Text as times, NaT where it is not ISO 8601: 05/06 may be May or June. "now" and "today" are not times."""
-    return pd.to_datetime(values.mask(values.isin(["now", "today"])), format="ISO8601", errors="coerce")
+    return pd.to_datetime(values.mask(values.isin(["now", "today"])), format="ISO8601", errors="coerce", utc=utc)
 
 
 def _refuse_null(frame: nw.DataFrame[Any], column: str, null: Bools, name: str) -> None:

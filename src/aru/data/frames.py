@@ -12,7 +12,9 @@ import narwhals as nw
 import numpy as np
 import pandas as pd
 
-from aru.data.columns import as_frame, name_rows
+from aru.data.clock import UTC, Clock, from_index
+from aru.data.columns import as_frame, name_rows, zone_of
+from aru.data.frequency import Frequency
 from aru.errors import AruWarning, ConfigError, ValueRangeError, listing, quoted
 
 MANY = 2**12  # from this many rows on, each series' name is converted once instead of in every row
@@ -58,6 +60,9 @@ class FrameStyle:
 
     backend: str
     ds: str  # "int", "date", or the unit of a datetime
+    zone: str | None = None
+    wall: bool = False  # whether times are kept as the zone's clocks show them (`aru.data.clock`)
+    names: Sequence[str] = ("unique_id", "ds", "y")  # what the files of the command line call these columns
 
     @classmethod
     def of(cls, df: Any, default: FrameStyle | None = None) -> FrameStyle:
@@ -65,17 +70,21 @@ class FrameStyle:
         if default is not None and isinstance(df, dict):
             return default
         if default is not None and isinstance(df, pd.DataFrame):
-            return cls("pandas", default.ds)
+            return dataclasses.replace(default, backend="pandas")
         frame = as_frame(df, "df")
         backend = "polars" if frame.implementation.is_polars() else "pandas"
         if default is not None:
-            return cls(backend, default.ds)
+            return dataclasses.replace(default, backend=backend)
         kind = frame["ds"].dtype if "ds" in frame.columns else None
         if kind is not None and kind.is_integer():
             return cls(backend, "int")
         if kind == nw.Date:
             return cls(backend, "date")
-        return cls(backend, getattr(kind, "time_unit", "ns"))
+        return cls(backend, getattr(kind, "time_unit", "ns"), None if kind is None else zone_of(frame))
+
+    def on(self, freq: Frequency) -> FrameStyle:
+        """The same with times as this frequency keeps them."""
+        return dataclasses.replace(self, wall=freq.clock.wall)
 
     def build(self, columns: Mapping[str, Any], each: int = 1) -> Any:
         """A frame of these columns; `ds` and `cutoff` are internal times. Every series has `each` rows."""
@@ -90,6 +99,9 @@ class FrameStyle:
         frame = nw.from_dict({k: v.tolist() if k in text else v for k, v in data.items()}, backend="polars")
         dates = [k for k in ("ds", "cutoff") if k in data] if self.ds == "date" else []
         casts = [nw.col(k).cast(nw.Date) for k in dates] + [nw.col(k).cast(nw.String) for k in text]
+        if self.zone is not None:
+            moved = [nw.col(k).dt.replace_time_zone(UTC) for k in ("ds", "cutoff") if k in data]
+            casts += [time.dt.convert_time_zone(self.zone) for time in moved]
         return frame.with_columns(*casts).to_native()  # casts also give an empty frame its types
 
     def _times(self, times: Any) -> Any:
@@ -97,9 +109,14 @@ class FrameStyle:
             return times
         # Dates are cast afterwards, and polars has no seconds.
         unit = "us" if self.ds == "date" or (self.backend, self.ds) == ("polars", "s") else self.ds
+        if self.zone is not None:
+            exact = Clock(self.zone, self.wall).write(np.asarray(times, dtype=np.int64))
+            if self.backend == "pandas":
+                return exact.astype(f"datetime64[{unit}, {self.zone}]")
+            times = from_index(exact.tz_convert(UTC).tz_localize(None))  # the zone is added afterwards
         return np.asarray(times, dtype=np.int64).view("datetime64[us]").astype(f"datetime64[{unit}]")
 
-    def to_json(self) -> dict[str, str]:
+    def to_json(self) -> dict[str, Any]:
         """A dictionary that JSON can hold."""
         return dataclasses.asdict(self)
 
@@ -109,7 +126,7 @@ def _refuse_wrapping(columns: Mapping[str, Any]) -> None:
     ds = np.asarray(columns["ds"])
     if ds.max() > NANOSECONDS or ds.min() < -NANOSECONDS:
         far = np.abs(ds) > NANOSECONDS
-        rows = name_rows(np.asarray(columns["unique_id"])[far], ds[far], datetime=True)
+        rows = name_rows(np.asarray(columns["unique_id"])[far], ds[far], Clock())
         raise ValueRangeError(
             f"Forecasts would lie beyond what ds as datetime64[ns] can hold, which ends in April 2262, at {rows}",
             "Fit on ds of a coarser unit, such as datetime64[s], or use a shorter horizon.",

@@ -10,12 +10,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
+from aru.data.clock import Clock, Times, from_index, to_index
 from aru.errors import ConfigError, FrequencyError, quoted
-
-Times = npt.NDArray[np.int64]
 
 DAY = 86_400_000_000  # microseconds
 MINUTE = DAY // 1440
@@ -46,25 +44,20 @@ OLD_ALIASES: Mapping[str, str] = MappingProxyType(
 _ALIAS = re.compile("(?<![A-Za-z-])[A-Za-z]+")  # not the weekday or month after a hyphen
 
 
-def to_index(times: Times) -> pd.DatetimeIndex:
-    """Internal times as a DatetimeIndex."""
-    return pd.DatetimeIndex(times.view("datetime64[us]"))
-
-
-def from_index(index: pd.DatetimeIndex) -> Times:
-    """A DatetimeIndex as internal times."""
-    return index.to_numpy().astype("datetime64[us]").view(np.int64)
-
-
 class Frequency:
-    """The step between two observations: a pandas offset, an integer, or None (rows are consecutive)."""
+    """The step between two observations: a pandas offset, an integer, or None (rows are consecutive).
 
-    def __init__(self, freq: str | int | None) -> None:
+    `zone` is the time zone of training, if it had one.
+    """
+
+    def __init__(self, freq: str | int | None, zone: str | None = None) -> None:
         self.freq = freq = _modern(freq) if isinstance(freq, str) else freq
         self._offset = _parse(freq) if isinstance(freq, str) else None
         self._step = freq if isinstance(freq, int) else _fixed_step(self._offset)
         if self._step is not None and self._step < 1:
             raise ConfigError(f"`freq={quoted(freq)}` does not move forward in time", "Use a positive step.")
+        short = self._step is not None and self._step < DAY
+        self.clock = Clock(zone, wall=zone is not None and isinstance(freq, str) and not short)
 
     def steps(self, start: Times, end: Times) -> Times:
         """Steps from `start` to `end`, elementwise; -1 where a time does not lie on the grid.

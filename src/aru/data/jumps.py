@@ -13,8 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from aru.data.clock import Clock, Times
 from aru.data.columns import LARGEST, Bools, Ints, name_rows, show_times
-from aru.data.frequency import DAY, Frequency, Times
+from aru.data.frequency import DAY, Frequency
 from aru.data.panel import Observations, Panel
 from aru.errors import JumpError, Offending
 
@@ -33,7 +34,7 @@ class Newest(NamedTuple):
         ds = new.rows.ds
         if self.time is not None:
             return self.ahead(ds, freq)
-        timeline = Timeline(freq, new.datetime)
+        timeline = Timeline(freq, new.clock)
         timeline.add(new.rows.codes, ds)
         return timeline.far(ds)
 
@@ -50,13 +51,13 @@ class Newest(NamedTuple):
         if self.time is None:
             return _apart(new.name, rows, "Nothing was applied.")
         newest = int(new.rows.ds[~far].max(initial=self.time))
-        return self.too_far(new.name, "rows", rows, newest, freq, new.datetime)
+        return self.too_far(new.name, "rows", rows, newest, freq, new.clock)
 
     def too_far(
-        self, name: str, what: str, rows: Offending, newest: int, freq: Frequency, datetime: bool
+        self, name: str, what: str, rows: Offending, newest: int, freq: Frequency, clock: Clock | None
     ) -> JumpError:
         """The error about rows too far beyond the newest of the other times."""
-        shown = show_times(np.array([newest, _latest(freq, newest, self.jump)]), datetime)
+        shown = show_times(np.array([newest, _latest(freq, newest, self.jump)]), clock)
         return JumpError(
             f"`{name}` has {len(rows)} {what} far beyond {shown[0]}, the newest time of all series: {rows}. Times up "
             f"to {shown[1]} are taken",
@@ -69,8 +70,8 @@ class Newest(NamedTuple):
 class Timeline:
     """All times of a history, and the longest gap of one of its series."""
 
-    def __init__(self, freq: Frequency, datetime: bool) -> None:
-        self._freq, self._datetime = freq, datetime
+    def __init__(self, freq: Frequency, clock: Clock | None) -> None:
+        self._freq, self._clock = freq, clock
         self._times: Times = np.zeros(0, np.int64)
         self._gap = 0
 
@@ -86,7 +87,7 @@ class Timeline:
 
     def jump(self) -> int:
         """How far beyond the newest time later rows may lie. JUMP_STEPS steps are allowed anyway."""
-        return _jump(self._times, self._gap, self._datetime)
+        return _jump(self._times, self._gap, self._clock is not None)
 
     def far(self, ds: Times) -> Bools:
         """Which times lie far from all others, before or after them."""
@@ -95,7 +96,7 @@ class Timeline:
         if edge == 0:
             return np.zeros(len(ds), bool)
         body = times[edge:-edge]
-        jump = _jump(body, int(np.diff(body).max(initial=0)), self._datetime)
+        jump = _jump(body, int(np.diff(body).max(initial=0)), self._clock is not None)
         late = _first_far(times[-edge:], self._freq, int(body[-1]), jump)
         far: Bools = ds >= late if late is not None else np.zeros(len(ds), bool)
         for before, after in zip(times[edge - 1 :: -1].tolist(), times[edge:0:-1].tolist(), strict=True):
@@ -113,12 +114,12 @@ class Timeline:
             far = self.far(panel.ds) & ~panel.inserted
             ids += panel.ids[panel.series[far]].tolist()
             times.append(panel.ds[far])
-        raise _apart(name, name_rows(ids, np.concatenate(times), self._datetime))
+        raise _apart(name, name_rows(ids, np.concatenate(times), self._clock))
 
 
 def refuse_apart(panel: Panel, freq: Frequency, name: str) -> None:
     """Raise an error if rows of a whole history lie far from all others."""
-    timeline = Timeline(freq, panel.datetime)
+    timeline = Timeline(freq, panel.clock)
     timeline.add_panel(panel)
     timeline.refuse([panel], name)
 

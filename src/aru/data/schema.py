@@ -21,8 +21,9 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from aru.data.clock import Clock, Times
 from aru.data.columns import Categories, Column, Floats, Ints
-from aru.data.frequency import CODES, Frequency, Times, calendar_codes
+from aru.data.frequency import CODES, Frequency, calendar_codes
 from aru.data.panel import Panel
 from aru.data.rows import Rows, Static
 from aru.data.target import Support
@@ -138,8 +139,14 @@ class Schema:
     futr: Group
     hist: Group
     stat: Group
+    zone: str | None  # whose calendar counts; None: times are kept as its clocks show them, or have none
     jump: int  # how far beyond the newest time of all series a new row may lie (`aru.data.jumps`)
     scale_prior: float | None = None  # what `scaler="auto"` found (`aru.nn.windows.Scaling`)
+
+    @property
+    def clock(self) -> Clock | None:
+        """How timestamps are kept; None for integers."""
+        return Clock(self.zone) if self.datetime else None
 
     @property
     def support(self) -> Support:
@@ -183,6 +190,7 @@ class Schema:
         futr, futr_cat = _encode_group(self.futr, columns, len(ds), name_rows, odd)
         if not self.calendar:
             return futr, futr_cat
+        ds = Clock(self.zone).local(ds)
         calendar = np.stack([c.encode_calendar(ds) for c in self.calendar], -1)
         codes = torch.from_numpy(calendar.astype(np.int32))
         return futr, torch.cat([futr_cat, codes], -1) if futr_cat.shape[-1] else codes
@@ -201,7 +209,7 @@ class Schema:
         """Zero rows: the type and the width of every field."""
         columns = {c.name: np.zeros(0) for group in (self.futr, self.hist) for part in group for c in part}
         none = np.zeros(0, np.int64)
-        panel = Panel(pd.Index([]), none, none, none, np.zeros(0), columns, np.zeros(0, bool), none, self.datetime)
+        panel = Panel(pd.Index([]), none, none, none, np.zeros(0), columns, np.zeros(0, bool), none, self.clock)
         return self.encode(panel)
 
     def no_static(self) -> Static:

@@ -28,6 +28,7 @@ import torch
 from torch import Tensor
 
 from aru.data.columns import Ints
+from aru.data.frequency import Frequency
 from aru.data.jumps import untrained_jump
 from aru.data.model_columns import Issued
 from aru.data.rows import Ragged, Rows, Static
@@ -92,7 +93,7 @@ class CorrectionEngine(Engine):
         models: int,
         levels: tuple[float, ...],
         kinds: tuple[bool, bool],
-        freq: str | int | None,
+        freq: Frequency,
     ) -> None:
         """`kinds`: whether ids are integers, and whether times are datetimes."""
         h = settings.h
@@ -122,7 +123,8 @@ class CorrectionEngine(Engine):
             integer=False,
             unit=1.0,
             typical_scale=1.0,
-            jump=untrained_jump(freq, kinds[1], self.max_gap),
+            zone=freq.clock.zone if freq.clock.utc else None,
+            jump=untrained_jump(freq.freq, kinds[1], self.max_gap),
             calendar=(),
             futr=((), ()),
             hist=((), ()),

@@ -74,7 +74,7 @@ class Runtime(Generic[AnyEngine]):
         schema = self.engine.schema
         for column, known, given, kinds in (
             ("unique_id", schema.integer_ids, pd.api.types.is_integer_dtype(panel.ids), ("strings", "integers")),
-            ("ds", schema.datetime, panel.datetime, ("integers", "timestamps")),
+            ("ds", schema.datetime, panel.clock is not None, ("integers", "timestamps")),
         ):
             if len(panel.ids) and bool(given) != known:
                 raise ColumnError(

@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import pandas as pd
 
+from aru.data.clock import Clock
 from aru.data.columns import Bools, Ints, name_rows, read_static
 from aru.data.frames import FrameStyle
 from aru.data.frequency import Frequency
@@ -117,7 +118,7 @@ def compute_update(
     if aside is not None:
         left_out = {name: np.concatenate([aside[name], values]) for name, values in left_out.items()}
     if late == "raise" and wrong.any():
-        raise _late_error(new.name, left_out, engine.schema.datetime)
+        raise _late_error(new.name, left_out, engine.schema.clock)
     warn_new(engine.schema.support, np.concatenate([panel.y, past.y[corrected]]), engine.said)
     at = ids.get_indexer(panel.ids)
     context = record.now.context
@@ -162,8 +163,8 @@ def _take_next(engine: Engine, style: FrameStyle, panel: Panel, record: Record) 
     return Update(panel.ids, nobody, advanced, result, Tally(panel.ids, each, none, none, none), nothing)
 
 
-def _late_error(name: str, left_out: dict[str, Any], datetime: bool) -> LateError:
-    named = name_rows(left_out["unique_id"], left_out["ds"], datetime)
+def _late_error(name: str, left_out: dict[str, Any], clock: Clock | None) -> LateError:
+    named = name_rows(left_out["unique_id"], left_out["ds"], clock)
     shown = len(named.columns["ds"])
     reasons, y = left_out["reason"][:shown], left_out["y"][:shown].tolist()
     return LateError(

@@ -16,6 +16,7 @@ from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from aru.data.clock import Clock
 from aru.serve import outgoing, schemas
 from aru.serve.answers import documented, install, internal
 from aru.serve.batching import Batcher
@@ -288,7 +289,7 @@ async def _off_loop(size: int, work: Callable[[], Any]) -> Any:
     return await anyio.to_thread.run_sync(work) if size > LARGE else work()
 
 
-def _encoder(accept: str, datetime: bool) -> Callable[[dict[str, Any]], Response]:
+def _encoder(accept: str, datetime: Clock | None) -> Callable[[dict[str, Any]], Response]:
     kinds = {part.partition(";")[0].strip().lower() for part in accept.split(",")}
     if ARROW in kinds:
         return lambda columns: Response(outgoing.to_arrow(columns, datetime), media_type=ARROW)

@@ -166,11 +166,10 @@ def _to_numpy(column: pa.ChunkedArray, heading: str, name: str) -> Any:
     if pa.types.is_dictionary(kind):
         column, kind = column.cast(kind.value_type), kind.value_type
     if pa.types.is_timestamp(kind):
-        if kind.tz is not None:
-            raise _mistyped(
-                heading, f"{verbatim(heading)} of {name} carries the time zone {kind.tz}", "Use times without one."
-            )
-        return column.to_numpy().astype("datetime64[us]")
+        stamps = column.to_numpy().astype("datetime64[us]")
+        if kind.tz is None or np.isnat(stamps).any():
+            return stamps
+        return np.datetime_as_string(stamps, timezone="UTC").astype(object)  # Arrow keeps them in UTC
     if pa.types.is_date(kind):
         return column.cast(pa.timestamp("us"), safe=False).to_numpy()
     plain = pa.types.is_integer(kind) or pa.types.is_floating(kind)

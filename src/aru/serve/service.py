@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from aru.data.clock import Clock
 from aru.errors import InputError, UnknownSeriesError, name_series
 from aru.runtime.state import SeriesState
 from aru.runtime.update import Late, Update
@@ -70,7 +71,7 @@ class Service:
     def __init__(self, stream: Stream, monitor: bool) -> None:
         self.stream = stream
         self.runtime, self.metrics, self.rate = stream.runtime, Metrics(), RowRate()
-        self.datetime = self.runtime.schema.datetime
+        self.datetime = self.runtime.freq.clock if self.runtime.schema.datetime else None
         self.tables = TableKinds.of(self.runtime.settings, self.runtime.schema)
         self.monitor = Monitor(stream.runtime, _beside(stream)) if monitor else None
         self.fans = Fans(stream.runtime)
@@ -83,7 +84,9 @@ class Service:
         """Take in observations and delete series, with one network pass and one commit per group of requests."""
         began = time.perf_counter()
         kinds = [
-            (r.late, r.allow_jump, r.rows["ds"].dtype.kind, r.static is None) if isinstance(r, UpdateRequest) else "forget"
+            (r.late, r.allow_jump, r.rows["ds"].dtype.kind, r.static is None)
+            if isinstance(r, UpdateRequest)
+            else "forget"
             for r in requests
         ]
         outcomes: dict[int, Outcome] = {}
@@ -291,7 +294,7 @@ def _beside(stream: Stream) -> Path | None:
     return store.path.with_name(store.path.name + MONITOR) if isinstance(store, SQLiteStore) else None
 
 
-def _reports(update: Update, requests: Sequence[UpdateRequest], datetime: bool) -> list[dict[str, Any]]:
+def _reports(update: Update, requests: Sequence[UpdateRequest], datetime: Clock | None) -> list[dict[str, Any]]:
     """What became of the rows of each request; no two of them share a series."""
     owner = {key: i for i, r in enumerate(requests) for key in r.ids}
     tally, n = update.tally, len(requests)

@@ -99,6 +99,7 @@ def _key_types(adapter: Adapter, observations: DataFrame) -> KeyTypes:
         raise ConfigError("On Spark no shard sees all rows, so `freq='auto'` cannot work", "Give Adapter the freq.")
     schema = adapter.frame_schema()
     if schema is not None:
+        dataframes.refuse_zone(schema.frequency)
         return KeyTypes(schema.integer_ids, schema.datetime)
     ids, times = (dataframes.type_of(observations, column, "observations") for column in ("unique_id", "ds"))
     return KeyTypes(isinstance(ids, T.IntegralType), not isinstance(times, T.IntegralType))

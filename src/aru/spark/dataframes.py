@@ -12,10 +12,12 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from aru.checked import check_whole
+from aru.data.clock import UTC
 from aru.data.columns import LARGEST_NUMBER
 from aru.data.frames import forecast_names
+from aru.data.frequency import Frequency
 from aru.data.schema import Group
-from aru.errors import ColumnError, listing, quoted, verbatim
+from aru.errors import ColumnError, ConfigError, listing, quoted, verbatim
 from aru.forecaster import Forecaster
 
 NOWHERE = -1  # the shard of unusable rows
@@ -32,6 +34,7 @@ class KeyTypes(NamedTuple):
     def of(cls, forecaster: Forecaster) -> KeyTypes:
         """Those of a trained model."""
         schema = forecaster.runtime.schema
+        refuse_zone(forecaster.freq)
         return cls(schema.integer_ids, schema.datetime)
 
     @property
@@ -43,6 +46,15 @@ class KeyTypes(NamedTuple):
     def times(self) -> T.DataType:
         """The type of `ds` and `cutoff`."""
         return T.TimestampNTZType() if self.datetime else T.LongType()
+
+
+def refuse_zone(freq: Frequency) -> None:
+    """Refuse a model whose times Spark's timestamps cannot tell apart: those of the autumn night."""
+    if freq.clock.utc and freq.clock.zone != UTC:
+        raise ConfigError(
+            f"The model was trained on times of the zone {verbatim(freq.clock.zone)}, which Spark's timestamps do not hold",
+            "Train on times in UTC.",
+        )
 
 
 # Columns in

@@ -19,8 +19,9 @@ import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
+from aru.data.clock import Times
 from aru.data.columns import Categories, Column, Floats, as_frame, read_static, require_columns
-from aru.data.frequency import Frequency, Times
+from aru.data.frequency import Frequency
 from aru.data.guess import usual_frequency
 from aru.data.learning import Learner
 from aru.data.panel import Panel
@@ -158,7 +159,7 @@ class History:
             if identify:
                 digest.add(panel, static)
             if part == 0:
-                self.likely = usual_frequency(panel.longest(), panel.datetime)
+                self.likely = usual_frequency(panel.longest(), panel.clock is not None)
             presence.append(panel.presence)
             ids.append(panel.ids)
             until.append(panel.ds[(end - 1 - self.val_size).clip(min=panel.starts)])
