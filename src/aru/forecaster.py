@@ -16,17 +16,17 @@ import pandas as pd
 
 from aru.checked import check_whole
 from aru.data.clock import Times
-from aru.data.columns import Floats, Ints, name_rows, show_times
+from aru.data.columns import Ints, name_rows, show_times
 from aru.data.frames import FrameStyle
 from aru.data.frequency import Frequency
 from aru.data.panel import Panel, read_panel
 from aru.data.schema import Schema, choose_lags, context_length
-from aru.errors import AruError, AruWarning, NotFittedError, StorageError, listing, quoted, verbatim
+from aru.errors import AruError, AruWarning, NotFittedError, StorageError, verbatim
 from aru.models import build, resolve
 from aru.nn.device import choose_device
 from aru.nn.tree import concat, leaves, rebuild
 from aru.runtime import ForecastRuntime
-from aru.runtime.backtest import cutoff_rows
+from aru.runtime.backtest import cutoff_rows, warn_short
 from aru.runtime.engine import NetworkEngine
 from aru.runtime.records import Record
 from aru.runtime.table import StateTable
@@ -43,8 +43,6 @@ from aru.settings import (
 )
 from aru.store.exchange import index_of
 from aru.store.folder import Saved, read_folder, write_folder
-
-SPARSE = 0.1  # if fewer of the steps have a row, the frequency is probably wrong
 
 
 class Trained(NamedTuple):
@@ -168,7 +166,7 @@ class Forecaster:
         history = History(frames, read, static_df, settings, val_size)
         schema = history.learn(freq, checkpoint_dir is not None, allow_jump)
         warn_empty(list(lost), len(lost) + len(history.ids))
-        _warn_fine(freq, history.presence, history.likely)
+        history.warn_fine(freq)
         kept = None if checkpoint_dir is None else Checkpoints(Path(checkpoint_dir), history.fingerprint)
         run = train(history, settings, schema, kept)
         engine = NetworkEngine(run.settings, schema, run.models, choose_device(settings.accelerator))
@@ -257,7 +255,7 @@ class Forecaster:
         panel = runtime.read_history(df, in_sight=h + step_size * n_windows, allow_jump=allow_jump)
         cutoffs = cutoff_rows(panel, h, n_windows, step_size)
         folds = runtime.rolling(panel, cutoffs, level, adapt, static_df)
-        _warn_short(panel, cutoffs)
+        warn_short(panel, cutoffs)
         self._warn_cutoffs(panel, cutoffs)
         frames = [
             {
@@ -377,34 +375,6 @@ class Forecaster:
 
 
 Forecaster.__doc__ = Settings.__doc__  # written once
-
-
-def _warn_fine(freq: Frequency, presence: Floats, likely: str | int | None) -> None:
-    """Warn if nearly all steps of the frequency are missing values: it is probably too fine."""
-    share = float(np.median(presence)) if len(presence) else 1.0
-    if share < SPARSE:
-        advice = "Choose a coarser freq" if likely in (None, freq.freq) else f"Series look like `freq={quoted(likely)}`"
-        warnings.warn(
-            f"Only {100 * share:.2g} % of the steps of `freq={quoted(freq.freq)}` have a row in the typical series; "
-            f"the rest are missing values. {advice}; or use `freq=None` if rows are consecutive.",
-            AruWarning,
-            stacklevel=3,
-        )
-
-
-def _warn_short(panel: Panel, cutoffs: Ints) -> None:
-    """Warn about series that are too short for all cutoffs: scores then cover only a part of the series."""
-    windows = (cutoffs >= 0).sum(0)
-    short, none = np.flatnonzero(windows < len(cutoffs)), int((windows == 0).sum())
-    if len(short):
-        warnings.warn(
-            f"{len(short)} of {len(panel.ids)} series are too short for {len(cutoffs)} windows: "
-            f"{listing(list(panel.ids[short]))}. They are scored on the windows that they have"
-            + (f", {none} of them with none" if none else "")
-            + ". Use fewer windows, or more history.",
-            AruWarning,
-            stacklevel=3,
-        )
 
 
 def _below(values: Mapping[str, Any], prefix: str) -> dict[str, Any]:

@@ -33,8 +33,7 @@ def as_in_training(
 ) -> TableFormat:
     """Read files the way training did: columns of the same names, unless others are given, and of the same types."""
     schema, names = forecaster.runtime.schema, forecaster.runtime.style.names
-    chosen = [given or name for given, name in zip((unique_id, ds, y), names, strict=True)]
-    form = TableFormat(*chosen, date_format=date_format)
+    form = TableFormat(unique_id or names[0], ds or names[1], y or names[2], date_format)
     groups = (schema.futr, schema.hist, schema.stat)
     id_type = int if schema.integer_ids else str
     return form.like(id_type, [column.name for _, categories in groups for column in categories])

@@ -191,7 +191,7 @@ def _times(frame: pd.DataFrame, form: TableFormat, path: Path) -> pd.Series[Any]
     """Integers, or timestamps. Dates that could be read in two ways are refused, not guessed."""
     import pandas as pd
 
-    from aru.data.columns import iso_times, zoned
+    from aru.data.moments import iso_times, zoned
 
     column = frame["ds"]
     if column.dtype.kind == "M":

@@ -1,4 +1,4 @@
-"""Columns of a user's frame as checked arrays: ids, times, target, covariates.
+"""Columns of a user's frame as checked arrays: ids, target, covariates. `aru.data.moments` has the times.
 
 The frame is any eager frame that narwhals reads. Errors show the first offending rows and the fix.
 """
@@ -16,14 +16,12 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from aru.data.clock import UTC, Clock, Times, known_zone
-from aru.data.frequency import Frequency
+from aru.data.clock import Clock, Times
 from aru.errors import (
     REPORTED,
     AruWarning,
     ColumnError,
     DuplicateError,
-    FrequencyError,
     InputError,
     Offending,
     ValueRangeError,
@@ -40,9 +38,6 @@ Bools = npt.NDArray[np.bool_]
 
 LARGEST = 2**63 - 1  # the largest integer of a column
 LARGEST_NUMBER = 1e30  # the largest size of y and covariates: networks are float32, and statistics hold squares
-_TIME = r"[T ]\d\d(?::?\d\d){0,2}(?:[.,]\d+)? ?"
-_ZONE, _UTC_ZONE = rf"{_TIME}(?:[Zz]|[+-]\d\d(?::?\d\d)?)$", rf"{_TIME}(?:[Zz]|[+-]00(?::?00)?)$"
-EARLIEST, LATEST = np.datetime64("1678", "us"), np.datetime64("2262", "us")
 
 
 class Categories(NamedTuple):
@@ -143,7 +138,7 @@ def read_column(frame: nw.DataFrame[Any], column: str, name: str) -> Column:
         _refuse_wild(frame, column, values, f"Column {quoted(column)} of `{name}`")
         return values
     if dtype == nw.Boolean or dtype in (nw.String, nw.Categorical, nw.Enum, nw.Object):
-        found = as_categories(np.array([str(v) for v in _to_objects(series)[~missing]], dtype=object))
+        found = as_categories(np.array([str(v) for v in to_objects(series)[~missing]], dtype=object))
         codes = np.full(len(missing), -1)
         codes[~missing] = found.codes
         return Categories(codes, found.values)
@@ -159,14 +154,14 @@ def _refuse_wild(frame: nw.DataFrame[Any], column: str, values: Floats, what: st
     wild = np.abs(values) > LARGEST_NUMBER
     if wild.any():
         infinite = np.isinf(values)
-        rows = _name_rows(frame, infinite if infinite.any() else wild)
+        rows = name_frame_rows(frame, infinite if infinite.any() else wild)
         how = "infinite" if infinite.any() else f"larger than {LARGEST_NUMBER:g}, which cannot be computed with,"
         raise ValueRangeError(f"{what} is {how} at {rows}", "Use NaN for missing values.", columns=[column], rows=rows)
 
 
 def _numbers(series: nw.Series[Any]) -> nw.Series[Any]:
     """A column of objects as a numeric one, if all of them are numbers."""
-    objects = _to_objects(series)
+    objects = to_objects(series)
     if any(isinstance(value, Decimal) for value in objects):
         numbers, bad = _as_numbers(objects)
         return series if bad.any() else nw.from_native(pd.Series(numbers), series_only=True)
@@ -222,13 +217,13 @@ def read_ids(frame: nw.DataFrame[Any], name: str) -> pd.Index[Any]:
     series = frame.get_column("unique_id")
     dtype = series.dtype
     if dtype in (nw.String, nw.Categorical, nw.Enum, nw.Object):
-        values = _to_objects(series)
-        _refuse_null(frame, "unique_id", pd.isna(values), name)
+        values = to_objects(series)
+        refuse_null(frame, "unique_id", pd.isna(values), name)
         _warn_mixed(values, name)
         return pd.Index([str(v) for v in values], dtype=object)
-    _refuse_null(frame, "unique_id", series.is_null().to_numpy(), name)
+    refuse_null(frame, "unique_id", series.is_null().to_numpy(), name)
     if dtype.is_integer():
-        return pd.Index(_to_int64(frame, series, name, "Convert the column to text."))
+        return pd.Index(to_int64(frame, series, name, "Convert the column to text."))
     raise ColumnError(f"unique_id of `{name}` has type {dtype}", "Use strings or integers.", columns=["unique_id"])
 
 
@@ -244,143 +239,10 @@ def _warn_mixed(ids: npt.NDArray[np.object_], name: str) -> None:
         )
 
 
-def read_times(frame: nw.DataFrame[Any], freq: Frequency, name: str) -> tuple[Times, Clock | None]:
-    """`ds` as internal times, and the clock of timestamps; None for integers."""
-    series = frame.get_column("ds")
-    dtype = series.dtype
-    if not isinstance(dtype, nw.Datetime):
-        _refuse_null(frame, "ds", series.is_null().to_numpy(), name)
-    if dtype in (nw.String, nw.Object):
-        objects = pd.Series(_to_objects(series)).infer_objects()
-        if not pd.api.types.is_numeric_dtype(objects):
-            return _timestamps(frame, _parse_times(frame, objects, freq.clock, name), freq, name), freq.clock
-        series = nw.from_native(objects, series_only=True)
-        dtype = series.dtype
-    if dtype.is_integer():
-        if isinstance(freq.freq, str):
-            raise FrequencyError(
-                f"ds of `{name}` holds integers but `freq={quoted(freq.freq)}`", "Use an integer freq or datetimes."
-            )
-        return _to_int64(frame, series, name, "Correct these rows."), None
-    if dtype not in (nw.Datetime, nw.Date):
-        raise ColumnError(
-            f"ds of `{name}` has type {dtype}", "Use timestamps, or integers with an integer freq.", columns=["ds"]
-        )
-    zone = dtype.time_zone if isinstance(dtype, nw.Datetime) else None
-    if zone is not None:
-        _warn_foreign(freq.clock, known_zone(zone) != UTC, name)
-        series = series.dt.convert_time_zone(UTC).dt.replace_time_zone(None)
-    index = pd.DatetimeIndex(np.asarray(series.to_numpy()).astype("datetime64[us]"))
-    _refuse_null(frame, "ds", np.asarray(index.isna()), name)
-    return _timestamps(
-        frame, freq.clock.read(index if zone is None else index.tz_localize(UTC)), freq, name
-    ), freq.clock
-
-
-def zone_of(frame: nw.DataFrame[Any]) -> str | None:
-    """The time zone of `ds`, None if it has none. Text with offsets is UTC."""
-    series = frame.get_column("ds")
-    if isinstance(series.dtype, nw.Datetime) and series.dtype.time_zone is not None:
-        return known_zone(series.dtype.time_zone)
-    if series.dtype in (nw.String, nw.Object):
-        return UTC if zoned(pd.Series(_to_objects(series))).any() else None
-    return None
-
-
-def _timestamps(frame: nw.DataFrame[Any], kept: pd.DatetimeIndex, freq: Frequency, name: str) -> Times:
-    """Times as the model's clock keeps them, once it is sure that it can."""
-    if isinstance(freq.freq, int):
-        raise FrequencyError(
-            f"ds of `{name}` holds timestamps but `freq={freq.freq}`", "Use a pandas offset alias, e.g. 'D'."
-        )
-    lost = np.asarray(kept.isna())
-    if lost.any():
-        rows = _name_rows(frame, lost)
-        raise ColumnError(
-            f"ds of `{name}` has times without a zone that occur twice or never in {freq.clock.zone}: {rows}",
-            "Write them with their offset, such as 2024-10-27T02:00:00+02:00.",
-            columns=["ds"],
-            rows=rows,
-        )
-    times = kept.to_numpy().astype("datetime64[us]")
-    _refuse_far(frame, times, name)
-    return times.view(np.int64)
-
-
-def _warn_foreign(clock: Clock, foreign: bool, name: str) -> None:
-    """Warn about times of another zone than UTC, if the model was trained on times without one."""
-    if foreign and clock.zone is None:
-        warnings.warn(
-            f"ds of `{name}` has times with a zone, and training had none: they are converted to UTC.",
-            AruWarning,
-            stacklevel=2,
-        )
-
-
-def _refuse_far(frame: nw.DataFrame[Any], times: Any, name: str) -> None:
-    """Refuse times outside the years 1678 to 2261, which are mistakes and make calendars slow to count through."""
-    far = (times < EARLIEST) | (times >= LATEST)
-    if far.any():
-        rows = _name_rows(frame, far)
-        raise ValueRangeError(
-            f"ds of `{name}` lies outside the years 1678 to 2261 at {rows}",
-            "Correct these rows.",
-            columns=["ds"],
-            rows=rows,
-        )
-
-
-def _parse_times(frame: nw.DataFrame[Any], given: pd.Series[Any], clock: Clock, name: str) -> pd.DatetimeIndex:
-    """Parse a column of text, dates, or objects, some or all with a time zone. Ambiguous text is refused."""
-    aware = zoned(given)
-    try:
-        plain = pd.DatetimeIndex(iso_times(given.mask(aware, None)))
-        kept, null = clock.read(plain), np.asarray(plain.isna())
-        if aware.any():
-            exact = pd.DatetimeIndex(iso_times(given.where(aware, None), utc=True))
-            _warn_foreign(clock, clock.zone is None and _foreign(given[aware]), name)
-            kept, null = clock.read(exact).where(aware, kept), np.where(aware, exact.isna(), null)
-    except (ValueError, TypeError) as error:
-        raise ColumnError(f"ds of `{name}` cannot be read as timestamps: {verbatim(error)}", columns=["ds"]) from error
-    bad = null & ~given.astype(str).isin(["", "NaT"]).to_numpy()
-    if bad.any():
-        rows = _name_rows(frame, bad)
-        raise ColumnError(
-            f"ds of `{name}` cannot be read as timestamps: {rows}",
-            "Write ISO times such as 2024-01-31 or 2024-01-31 18:00, or convert the column with pandas.to_datetime "
-            "first.",
-            columns=["ds"],
-            rows=rows,
-        )
-    _refuse_null(frame, "ds", null, name)
-    return kept
-
-
-def zoned(values: pd.Series[Any]) -> Bools:
-    """Which times, as text or objects, have a time zone."""
-    if values.dtype.kind == "M":
-        return np.full(len(values), isinstance(values.dtype, pd.DatetimeTZDtype))
-    text = values.astype(object).str.contains(_ZONE, na=False).to_numpy(bool)
-    objects: Bools = np.array([getattr(value, "tzinfo", None) is not None for value in values], bool)
-    return text | objects
-
-
-def _foreign(values: pd.Series[Any]) -> bool:
-    """Whether any of these times with a zone is of another one than UTC."""
-    if isinstance(values.dtype, pd.DatetimeTZDtype):
-        return known_zone(values.dt.tz) != UTC
-    text = values.astype(object).str.contains(_UTC_ZONE, na=False).to_numpy(bool)
-    return not all(same or (not isinstance(v, str) and not v.utcoffset()) for same, v in zip(text, values, strict=True))
-
-
-def iso_times(values: pd.Series[Any], utc: bool = False) -> pd.Series[Any]:
-    """Text as times, NaT where it is not ISO 8601: 05/06 may be May or June. "now" and "today" are not times."""
-    return pd.to_datetime(values.mask(values.isin(["now", "today"])), format="ISO8601", errors="coerce", utc=utc)
-
-
-def _refuse_null(frame: nw.DataFrame[Any], column: str, null: Bools, name: str) -> None:
+def refuse_null(frame: nw.DataFrame[Any], column: str, null: Bools, name: str) -> None:
+    """Refuse missing values."""
     if null.any():
-        rows = _name_rows(frame, null)
+        rows = name_frame_rows(frame, null)
         raise InputError(
             f"{verbatim(column)} of `{name}` is missing at {rows}",
             "Fill or drop these rows.",
@@ -393,10 +255,10 @@ def read_target(frame: nw.DataFrame[Any], name: str) -> Floats:
     """`y` as float64, NaN where missing."""
     series = frame.get_column("y")
     if series.dtype in (nw.Object, nw.String):
-        objects = _to_objects(series)
+        objects = to_objects(series)
         y, bad = _as_numbers(objects)
         if bad.any():
-            rows = _name_rows(frame, bad)
+            rows = name_frame_rows(frame, bad)
             values = [repr(value) for value in objects[bad][:REPORTED]]
             raise ColumnError(
                 f"y of `{name}` has type {series.dtype}: it must be numeric, but holds {listing(values)} at {rows}",
@@ -419,12 +281,12 @@ def _to_float(series: nw.Series[Any]) -> Floats:
     return np.array(numbers.to_numpy(), dtype=np.float64)
 
 
-def _to_int64(frame: nw.DataFrame[Any], series: nw.Series[Any], name: str, remedy: str) -> Ints:
+def to_int64(frame: nw.DataFrame[Any], series: nw.Series[Any], name: str, remedy: str) -> Ints:
     """Integers as int64. Refuse unsigned ones beyond its range, which would become negative."""
     values = np.asarray(series.to_numpy())
     wide = np.asarray(values > LARGEST, bool)
     if wide.any():
-        rows = _name_rows(frame, wide)
+        rows = name_frame_rows(frame, wide)
         raise ValueRangeError(
             f"{verbatim(series.name)} of `{name}` is larger than {LARGEST} at {rows}",
             remedy,
@@ -434,7 +296,7 @@ def _to_int64(frame: nw.DataFrame[Any], series: nw.Series[Any], name: str, remed
     return values.astype(np.int64)
 
 
-def _to_objects(series: nw.Series[Any]) -> npt.NDArray[np.object_]:
+def to_objects(series: nw.Series[Any]) -> npt.NDArray[np.object_]:
     """Python values. Integer categories stay integers; pandas would convert them to floats to hold NaN."""
     native = series.to_native()
     if series.dtype in (nw.Categorical, nw.Enum) and isinstance(native, pd.Series):
@@ -442,7 +304,7 @@ def _to_objects(series: nw.Series[Any]) -> npt.NDArray[np.object_]:
     return np.asarray(series.to_numpy(), dtype=object)
 
 
-def _name_rows(frame: nw.DataFrame[Any], which: Bools) -> Offending:
+def name_frame_rows(frame: nw.DataFrame[Any], which: Bools) -> Offending:
     """The first rows where `which` is true: row number, and series and time if these can be read."""
     rows = np.flatnonzero(which)
     first = rows[:REPORTED].tolist()

@@ -13,8 +13,9 @@ import numpy as np
 import pandas as pd
 
 from aru.data.clock import UTC, Clock, from_index
-from aru.data.columns import as_frame, name_rows, zone_of
+from aru.data.columns import as_frame, name_rows
 from aru.data.frequency import Frequency
+from aru.data.moments import type_of_times, zone_of
 from aru.errors import AruWarning, ConfigError, ValueRangeError, listing, quoted
 
 MANY = 2**12  # from this many rows on, each series' name is converted once instead of in every row
@@ -75,7 +76,7 @@ class FrameStyle:
         backend = "polars" if frame.implementation.is_polars() else "pandas"
         if default is not None:
             return dataclasses.replace(default, backend=backend)
-        kind = frame["ds"].dtype if "ds" in frame.columns else None
+        kind = type_of_times(frame["ds"]) if "ds" in frame.columns else None
         if kind is not None and kind.is_integer():
             return cls(backend, "int")
         if kind == nw.Date:

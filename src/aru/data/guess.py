@@ -9,8 +9,9 @@ import numpy as np
 import pandas as pd
 
 from aru.data.clock import Clock, Times, to_index
-from aru.data.columns import read_ids, read_times, require_columns, zone_of
+from aru.data.columns import read_ids, require_columns
 from aru.data.frequency import Frequency
+from aru.data.moments import read_times, zone_of
 from aru.errors import FrequencyError, quoted
 
 # Usual frequencies from coarse to fine, as pandas writes them. The weekday of "W" and, unless it is pandas' default,

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from aru.data.clock import Clock, Times
-from aru.data.columns import Floats, Ints, name_rows, read_column, read_ids, read_times, require_columns
+from aru.data.columns import Floats, Ints, name_rows, read_column, read_ids, require_columns
 from aru.data.frequency import Frequency
+from aru.data.moments import read_times
 from aru.data.panel import Known
 from aru.errors import ColumnError, DuplicateError, FrequencyError, InputError, listing, quoted
 

@@ -27,11 +27,11 @@ from aru.data.columns import (
     read_column,
     read_ids,
     read_target,
-    read_times,
     require_columns,
 )
 from aru.data.frequency import Frequency
 from aru.data.guess import frequency_hint
+from aru.data.moments import read_times
 from aru.data.plain import read_plain
 from aru.errors import REPORTED, ColumnError, DuplicateError, FrequencyError, InputError, Offending, quoted
 

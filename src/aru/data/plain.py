@@ -12,8 +12,9 @@ import numpy.typing as npt
 import pandas as pd
 
 from aru.data.clock import Clock, Times
-from aru.data.columns import EARLIEST, LARGEST_NUMBER, LATEST, Column, as_categories
+from aru.data.columns import LARGEST_NUMBER, Column, as_categories
 from aru.data.frequency import Frequency
+from aru.data.moments import EARLIEST, LATEST
 
 CHECKED_ROWS = 256  # up to this many rows, each value of `ds` is checked
 _ISO = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?)?")

@@ -5,6 +5,7 @@ At every cutoff the states have consumed exactly the rows up to it, by the same 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -14,7 +15,7 @@ import torch
 from aru.data.columns import Ints
 from aru.data.panel import Panel
 from aru.data.rows import Ragged, Rows, Static
-from aru.errors import TooLittleDataError
+from aru.errors import AruWarning, TooLittleDataError, listing
 from aru.nn.tree import take
 from aru.runtime.engine import Forecast, NetworkEngine
 
@@ -43,6 +44,21 @@ def cutoff_rows(panel: Panel, h: int, n_windows: int, step_size: int) -> Ints:
             "Use fewer windows.",
         )
     return rows
+
+
+def warn_short(panel: Panel, cutoffs: Ints) -> None:
+    """Warn about series that are too short for all cutoffs: scores then cover only a part of the series."""
+    windows = (cutoffs >= 0).sum(0)
+    short, none = np.flatnonzero(windows < len(cutoffs)), int((windows == 0).sum())
+    if len(short):
+        warnings.warn(
+            f"{len(short)} of {len(panel.ids)} series are too short for {len(cutoffs)} windows: "
+            f"{listing(list(panel.ids[short]))}. They are scored on the windows that they have"
+            + (f", {none} of them with none" if none else "")
+            + ". Use fewer windows, or more history.",
+            AruWarning,
+            stacklevel=3,
+        )
 
 
 def rolling(

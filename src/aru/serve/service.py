@@ -140,7 +140,8 @@ class Service:
             tables.join([r.rows for r in requests]),
             tables.join(static) if static else None,
             requests[0].late,
-            allow_jump=requests[0].allow_jump,
+            "raise",
+            requests[0].allow_jump,
         )
         self._unseen.append(update)
         self._count(update)

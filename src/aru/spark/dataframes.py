@@ -52,7 +52,7 @@ def refuse_zone(freq: Frequency) -> None:
     """Refuse a model whose times Spark's timestamps cannot tell apart: those of the autumn night."""
     if freq.clock.utc and freq.clock.zone != UTC:
         raise ConfigError(
-            f"The model was trained on times of the zone {verbatim(freq.clock.zone)}, which Spark's timestamps do not hold",
+            f"The model was trained on times of {verbatim(freq.clock.zone)}, which Spark's timestamps do not hold",
             "Train on times in UTC.",
         )
 

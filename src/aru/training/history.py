@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -27,10 +28,11 @@ from aru.data.learning import Learner
 from aru.data.panel import Panel
 from aru.data.rows import Ragged, Static
 from aru.data.schema import Schema
-from aru.errors import ColumnError, InputError, TooLittleDataError, name_series, quoted, verbatim
+from aru.errors import AruWarning, ColumnError, InputError, TooLittleDataError, name_series, quoted, verbatim
 from aru.settings import Settings
 from aru.training.batches import TrainingData
 
+SPARSE = 0.1  # if fewer of the steps have a row, the frequency is probably wrong
 PART_ROWS = 2**21  # of a part, if its smallest pieces allow
 
 
@@ -180,6 +182,20 @@ class History:
         self.schema = learner.schema()
         self.fingerprint = digest.text()
         return self.schema
+
+    def warn_fine(self, freq: Frequency) -> None:
+        """Warn if nearly all steps of the frequency are missing values: it is probably too fine."""
+        share = float(np.median(self.presence)) if len(self.presence) else 1.0
+        if share >= SPARSE:
+            return
+        known = self.likely not in (None, freq.freq)
+        advice = f"Series look like `freq={quoted(self.likely)}`" if known else "Choose a coarser freq"
+        warnings.warn(
+            f"Only {100 * share:.2g} % of the steps of `freq={quoted(freq.freq)}` have a row in the typical series; "
+            f"the rest are missing values. {advice}; or use `freq=None` if rows are consecutive.",
+            AruWarning,
+            stacklevel=3,
+        )
 
     def _check_enough(self) -> None:
         """A series needs a row before its first horizon, besides the rows of validation."""
