@@ -80,7 +80,7 @@ def test_a_few_times_with_z_are_plain(zone: str | None) -> None:
     assert plain is not None
     assert plain.ds.tolist() == read_panel(pd.DataFrame(df), Frequency("h", zone)).ds.tolist()
     assert (read_plain(df, Frequency("D", zone), ["y"]) is None) == (zone is not None)
-    local = {**df, "ds": np.array([FREE] * 2, object)}
+    local = {**df, "ds": [FREE] * 2}
     assert (read_plain(local, Frequency("h", zone), ["y"]) is None) == (zone is not None)
 
 

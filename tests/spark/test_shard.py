@@ -10,7 +10,7 @@ import pytest
 
 from aru import Forecaster, Stream
 from aru.errors import StorageError
-from tests.shops import STATIC, TRAINED, H, both, rows
+from tests.shops import START, STATIC, TRAINED, H, both, rows
 from tests.spark.conftest import IDS
 from tests.spark.fakes import FakeMapState, FakeValueState
 
@@ -133,3 +133,11 @@ def test_no_bit_of_a_forecast_depends_on_the_number_of_shards(trained: Forecaste
                 parts[kind] += found
         pd.testing.assert_frame_equal(pd.concat(parts["forecast"], ignore_index=True), whole, check_exact=True)
         assert pd.concat(parts["state"], ignore_index=True).equals(states)
+
+
+def test_rows_far_ahead_are_left_out_unless_allowed(trained: Forecaster) -> None:
+    day = both([TRAINED], "ab")[PLAIN]
+    far = day.assign(ds=[pd.Timestamp("2099-01-01"), START + pd.Timedelta(days=TRAINED)])
+    (left,) = work(Stream(trained), far)["left_out"]
+    assert left[["unique_id", "reason"]].to_numpy().tolist() == [["a", "lies too far ahead of all series"]]
+    assert "left_out" not in work(Stream(trained), far, allow_jump=True)

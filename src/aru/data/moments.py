@@ -44,17 +44,16 @@ def read_times(frame: nw.DataFrame[Any], freq: Frequency, name: str) -> tuple[Ti
             f"ds of `{name}` has type {dtype}", "Use timestamps, or integers with an integer freq.", columns=["ds"]
         )
     zone = dtype.time_zone if isinstance(dtype, nw.Datetime) else None
-    if zone is not None:
-        _warn_foreign(freq.clock, known_zone(zone) != UTC, name)
-        series = series.dt.convert_time_zone(UTC).dt.replace_time_zone(None)
-    index = pd.DatetimeIndex(np.asarray(series.to_numpy()).astype("datetime64[us]"))
+    if zone is None:
+        index = pd.DatetimeIndex(np.asarray(series.to_numpy()).astype("datetime64[us]"))
+    else:
+        _warn_foreign(freq.clock, zone not in NAMES_OF_UTC, name)
+        index = pd.DatetimeIndex(series.to_pandas())
     refuse_null(frame, "ds", np.asarray(index.isna()), name)
-    return _timestamps(
-        frame, freq.clock.read(index if zone is None else index.tz_localize(UTC)), freq, name
-    ), freq.clock
+    return _timestamps(frame, freq.clock.read(index), freq, name), freq.clock
 
 
-def type_of_times(series: nw.Series[Any]) -> nw.dtypes.DType:
+def type_of_times(series: nw.Series[Any]) -> Any:
     """The type of a column of times. narwhals does not know pandas' zones with an underscore: America/New_York."""
     dtype = getattr(series.to_native(), "dtype", None)
     return nw.Datetime(dtype.unit, str(dtype.tz)) if isinstance(dtype, pd.DatetimeTZDtype) else series.dtype
