@@ -10,7 +10,7 @@ import pytest
 
 from aru.cli import table_files
 from aru.data.missing import MISSING_TEXT
-from tests.cli.running import sales, write
+from tests.cli.running import TINY, aru, sales, write
 
 
 @pytest.mark.parametrize(

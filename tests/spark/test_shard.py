@@ -118,7 +118,7 @@ def test_records_that_the_whole_panel_shares_are_refused() -> None:
         assert view.get(["shared"], "panel") == [None]
         assert view.keys("panel") == []
     with pytest.raises(StorageError, match="records that the whole panel shares"):
-        store.apply({("series", "a"): b"1", ("panel", "shared"): b"2"}, None)
+        store.apply({("series", "a"): b"1", ("panel", "shared"): b"2"}, None, None)
     assert records == {}
 
 
