@@ -19,6 +19,7 @@ import torch
 
 import aru
 from aru import Forecaster, Stream, errors
+from aru.data.clock import Clock
 from aru.data.columns import name_rows
 from aru.errors import SHOWN, AruError, AruWarning, Offending, listing, name_series, quoted, reword, verbatim
 from aru.nn.cell import raise_failed
@@ -48,7 +49,7 @@ def drawn_tree() -> dict[str, tuple[str | None, str | None]]:
 def test_the_drawing_is_the_tree() -> None:
     tree = drawn_tree()
     assert set(tree) == set(CLASSES)
-    assert len(tree) == 15
+    assert len(tree) == 16
     for name, (parent, builtin) in tree.items():
         bases = [b.__name__ for b in CLASSES[name].__bases__]
         expected = [b for b in (parent, builtin) if b is not None] or ["Exception"]
@@ -143,13 +144,13 @@ def test_rows_are_counted_and_the_first_are_shown() -> None:
 def test_rows_keep_the_values_of_users() -> None:
     ds = np.array(["2024-01-31", "2024-01-31T18:30"], "datetime64[us]").view(np.int64)
     times = [datetime(2024, 1, 31), datetime(2024, 1, 31, 18, 30)]
-    named = name_rows(pd.Index([3, 10]), ds, datetime=True)
+    named = name_rows(pd.Index([3, 10]), ds, Clock())
     assert named.columns == {"unique_id": [3, 10], "ds": times}
     assert {type(value) for values in named.columns.values() for value in values} == {int, datetime}
     assert str(named) == "(3, 2024-01-31), (10, 2024-01-31 18:30:00)"
-    assert name_rows(["007"], np.array([5]), datetime=False).columns == {"unique_id": ["007"], "ds": [5]}
+    assert name_rows(["007"], np.array([5]), None).columns == {"unique_id": ["007"], "ds": [5]}
     far = np.array(["10262-01-01"], "datetime64[us]").view(np.int64)
-    assert str(name_rows(["a"], far, datetime=True)).startswith("(a, 10262-01-01")
+    assert str(name_rows(["a"], far, Clock())).startswith("(a, 10262-01-01")
     for ids in (np.arange(150), pd.Index(range(150)), list(np.arange(150)), range(150)):
         series = name_series(ids)
         assert (series.columns["unique_id"], len(series)) == (list(range(100)), 150)

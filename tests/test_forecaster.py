@@ -131,9 +131,9 @@ PROBLEMS: dict[str, tuple[Callable[[], Any], type[InputError], str]] = {
     "minus infinity": (change(2, y=-np.inf), ValueRangeError, r"infinite.*a, 2024-01-03"),
     "infinite covariate": (change(3, price=np.inf), ValueRangeError, r"'price'.*infinite.*a, 2024-01-04.*NaN"),
     "no value at all": (
-        lambda: DF.assign(y=DF["y"].where(DF["unique_id"] == "a")),
+        lambda: DF.assign(y=np.nan),
         ValueRangeError,
-        r"1 series of df have no value.*: b\. Drop",
+        r"2 series of df have no value.*: a, b\. Drop",
     ),
     "text": (lambda: DF.assign(y=DF["y"].astype(str)), ColumnError, r"y of df has type .*numeric"),
     "off the grid": (
@@ -142,7 +142,8 @@ PROBLEMS: dict[str, tuple[Callable[[], Any], type[InputError], str]] = {
         r"1 rows of df do not lie on the grid of freq='D': \(a, 2024-01-08 05:00:00\).*orrect",
     ),
     "integer time": (lambda: DF.assign(ds=range(len(DF))), FrequencyError, r"integers but freq='D'"),
-    "a time zone": (lambda: DF.assign(ds=DF["ds"].dt.tz_localize("UTC")), ColumnError, r"time zone UTC.*tz_localize"),
+    "huge": (change(40, y=-1e31), ValueRangeError, r"y of df is larger than 1e\+30.*b, 2024-01-11.*NaN for missing"),
+    "huge covariate": (change(3, price=1e300), ValueRangeError, r"'price'.*larger than 1e\+30.*a, 2024-01-04.*NaN"),
     "no time": (change(6, ds=pd.NaT), InputError, r"ds of df is missing.*Fill or drop"),
     "words for time": (lambda: DF.assign(ds="soon"), ColumnError, r"ds of df cannot be read as timestamps"),
     "fractions for ids": (lambda: DF.assign(unique_id=0.5), ColumnError, r"unique_id of df has type.*strings or int"),
@@ -434,9 +435,7 @@ def test_update_says_what_it_did(plain: Forecaster) -> None:
 
 
 def test_a_series_without_a_finite_forecast_is_named(plain: Forecaster) -> None:
-    enormous = NEW[NEW["unique_id"] == "a"].assign(y=1e308)
-    with pytest.warns(AruWarning, match="times the mean size of its series"):
-        plain.update(enormous)
+    plain.table.states.context.total[plain.ids.index("a")] = torch.nan
     with pytest.warns(AruWarning, match=r"Series a have no finite forecast\. Check their values\."):
         out = plain.predict()
     assert np.isfinite(out.loc[out["unique_id"] == "b", "aru"]).all()

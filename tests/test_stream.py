@@ -24,6 +24,7 @@ from aru.errors import (
     DuplicateError,
     FutureError,
     InputError,
+    JumpError,
     LateError,
     StorageError,
     UnknownSeriesError,
@@ -538,10 +539,12 @@ def test_corrections_across_a_long_gap(trained: Forecaster) -> None:
     f = trained.without_series()
     stream, expected = Stream(f, correctable_steps=c), Stream(f, correctable_steps=c)
     stream.update(both(range(10)))
-    stream.update(both([200]))
+    with pytest.raises(JumpError, match=r"2 rows far beyond 2024-01-10.*Times up to 2024-04-19 are taken"):
+        stream.update(both([200]))
+    stream.update(both([200]), allow_jump=True)
     filled = both(range(200 - c + 1, 200))
     assert stream.update(filled, late="correct").corrected == len(filled)
-    expected.update(pd.concat([both(range(10)), filled, both([200])]))
+    expected.update(pd.concat([both(range(10)), filled, both([200])]), allow_jump=True)
     assert_same(stream, expected)
     assert len(stream.update(both([200 - c]), late="correct").late) == 2
 

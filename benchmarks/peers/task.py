@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from aru.data.clock import to_index
 from aru.data.columns import read_static
-from aru.data.frequency import Frequency, to_index
+from aru.data.frequency import Frequency
 from aru.data.learning import learn_schema
 from aru.data.panel import Panel, read_panel
 from aru.data.schema import CategoryColumn, NumberColumn, Schema

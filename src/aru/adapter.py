@@ -14,8 +14,9 @@ import pandas as pd
 
 from aru.data.columns import Ints, as_frame, name_rows, read_ids, require_columns
 from aru.data.frames import FrameStyle
-from aru.data.frequency import Frequency, to_index
+from aru.data.frequency import Frequency
 from aru.data.guess import guess_frequency
+from aru.data.jumps import Newest, refuse_apart
 from aru.data.model_columns import ModelColumns, ReadForecasts, find_models, read_forecasts, with_values
 from aru.data.panel import Known, Panel, read_panel
 from aru.errors import AruError, ColumnError, ConfigError, InputError, NotFittedError, StorageError, quoted, verbatim
@@ -40,11 +41,17 @@ class FrameSchema(NamedTuple):
     datetime: bool
     backend: str
     ds: str
+    zone: str | None
+
+    @property
+    def frequency(self) -> Frequency:
+        """The frequency, in the time zone of the frames."""
+        return Frequency(self.freq, self.zone)
 
     @property
     def style(self) -> FrameStyle:
         """The kind of frame that is returned."""
-        return FrameStyle(self.backend, self.ds)
+        return FrameStyle(self.backend, self.ds, self.zone).on(self.frequency)
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> FrameSchema:
@@ -99,12 +106,13 @@ class Adapter:
         with self.store.reading() as view:
             return self._schema(view)
 
-    def update(self, df: Any, late: Literal["raise", "skip"] = "raise") -> UpdateResult:
+    def update(self, df: Any, late: Literal["raise", "skip"] = "raise", allow_jump: bool = False) -> UpdateResult:
         """Take in observations (`unique_id`, `ds`, `y`) of known and new series: all are applied or none.
 
         The errors of pending forecasts for these rows are learned from. Rows that were consumed before are counted as
         duplicates and ignored. Other rows at or before a series' latest time are late: "raise" rejects the call,
-        "skip" leaves them out.
+        "skip" leaves them out. Rows far ahead of the newest time of all series are refused, unless `allow_jump` says
+        that they are right.
         """
         if late not in ("raise", "skip"):
             raise ConfigError(f"`late={quoted(late)}` is not known", "Choose 'raise' or 'skip'.")
@@ -114,16 +122,19 @@ class Adapter:
             runtime = _runtime(self.settings, schema)
             new = runtime.read(frame, "df")
             known, state = self._read(change, schema, new.ids)
-            update = runtime.update(new, known, Record(state), None, late, style=FrameStyle.of(frame, schema.style))
+            style = FrameStyle.of(frame, schema.style)
+            newest = _newest(change)
+            update = runtime.update(new, known, Record(state), newest, None, late, style=style, allow_jump=allow_jump)
             if update.record is not None:
                 self._write(change, schema, update.ids, update.record.now)
         return update.result
 
-    def adapt(self, forecasts: Any) -> Any:
+    def adapt(self, forecasts: Any, allow_jump: bool = False) -> Any:
         """The same frame with corrected forecasts. The forecasts wait in the state for their actual values.
 
         Forecasts must begin right after the latest observation of their series; a `cutoff` must be its time. Adapting
-        the same forecasts again changes nothing.
+        the same forecasts again changes nothing. Cutoffs far ahead of the newest time of all series are refused, unless
+        `allow_jump` says that they are right.
         """
         frame = as_frame(forecasts, "forecasts")
         columns = find_models(frame, self.settings.models)
@@ -138,16 +149,19 @@ class Adapter:
             given = read_forecasts(frame, runtime.freq, self.settings.h, columns, schema.models, schema.levels, latest)
             _check_kinds(schema, given)
             _require_latest(given, latest)
+            if not allow_jump:
+                _refuse_far(given, Newest(_newest(change), runtime.schema.jump), runtime.freq)
             after, adapted = runtime.issue(given.ids.get_indexer(known), state, given.cutoff, given.issued)
             self._write(change, schema, given.ids, after)
         return with_values(frame, given, adapted)
 
-    def cross_validation(self, forecasts: Any, df: Any = None, keep: bool = False) -> Any:
+    def cross_validation(self, forecasts: Any, df: Any = None, keep: bool = False, allow_jump: bool = False) -> Any:
         """Adapt a history of forecasts (with `cutoff`), each with only what was known at its cutoff.
 
         The result is that of `update` and `adapt` step by step, from empty states. Without `df` the actual values
         are the column `y` of the forecasts. With `keep` the final states replace those of the adapter; otherwise its
-        states do not change.
+        states do not change. Rows far from all others in time are refused, unless `allow_jump` says that they are
+        right.
         """
         frame = as_frame(forecasts, "forecasts")
         require_columns(frame, ["unique_id", "ds", "cutoff"], "forecasts")
@@ -158,6 +172,8 @@ class Adapter:
         given = read_forecasts(frame, runtime.freq, self.settings.h, columns, schema.models, schema.levels)
         _check_kinds(schema, given)
         panel, origin = _history(truth, given, runtime)
+        if not allow_jump:
+            refuse_apart(panel, runtime.freq, "df")
         state, adapted = runtime.replay(panel, given.issued, origin)
         if keep:
             with self.store.writing() as change:
@@ -245,7 +261,7 @@ class Adapter:
             freq = guess_frequency(frame, name) if self.settings.freq == "auto" else self.settings.freq
             style = FrameStyle.of(frame)
             integer_ids = frame["unique_id"].dtype.is_integer()
-            old = FrameSchema(freq, (), (), integer_ids, style.ds != "int", style.backend, style.ds)
+            old = FrameSchema(freq, (), (), integer_ids, style.ds != "int", style.backend, style.ds, style.zone)
         if columns is None:
             return old
         models, levels = (*old.models, *columns.points), (*old.levels, *columns.levels)
@@ -259,11 +275,14 @@ class Adapter:
         return known, record.now
 
     def _write(self, change: Transaction, schema: FrameSchema, ids: pd.Index[Any], state: AdapterState) -> None:
-        about = self._about(schema)
+        about, newest = self._about(schema), _newest(change)
         if change.about() != about:
             change.describe(about)
         keys = ids.tolist()
         change.put(keys, _runtime(self.settings, schema).encode(Record(state), keys))
+        if len(ids):
+            latest = int(state.last.max())
+            change.keep_newest(latest if newest is None else max(newest, latest))
 
     def _grow(self, change: Transaction, old: FrameSchema, schema: FrameSchema) -> None:
         """Make room for new models or levels in the records of all series."""
@@ -274,18 +293,32 @@ class Adapter:
 @functools.lru_cache(maxsize=16)
 def _runtime(settings: AdapterSettings, schema: FrameSchema) -> CorrectionRuntime:
     """The runtime of these settings and this schema."""
-    freq = Frequency(schema.freq)
+    freq = schema.frequency
     season = settings.season_length or next(iter(freq.seasons()), None)
     kinds = (schema.integer_ids, schema.datetime)
-    engine = CorrectionEngine(settings, season, len(schema.models), schema.levels, kinds)
+    engine = CorrectionEngine(settings, season, len(schema.models), schema.levels, kinds, freq)
     return CorrectionRuntime(engine, freq, schema.style)
+
+
+def _newest(view: Transaction) -> int | None:
+    """The newest time of all series; None if there are none."""
+    about = view.about()
+    return None if about is None else exchange.newest_time(view, about)
+
+
+def _refuse_far(given: ReadForecasts, newest: Newest, freq: Frequency) -> None:
+    """Refuse forecasts that begin a series far ahead of all others."""
+    far = newest.ahead(given.cutoff, freq)
+    if far.any() and newest.time is not None:
+        rows = name_rows(given.ids[given.series[far]], given.cutoff[far], given.clock)
+        raise newest.too_far("forecasts", "cutoffs", rows, newest.time, freq, given.clock)
 
 
 def _require_latest(given: ReadForecasts, known: Known) -> None:
     """Refuse forecasts with several cutoffs per series, or with a cutoff that is not its latest observation."""
     twice = np.flatnonzero(np.diff(given.series) == 0)
     if len(twice):
-        rows = name_rows(given.ids[given.series[twice]], given.cutoff[twice + 1], given.datetime)
+        rows = name_rows(given.ids[given.series[twice]], given.cutoff[twice + 1], given.clock)
         raise InputError(
             f"`forecasts` has several cutoffs for {rows}",
             "Adapt them one after the other, each when its cutoff is the latest observation, or use cross_validation.",
@@ -294,7 +327,7 @@ def _require_latest(given: ReadForecasts, known: Known) -> None:
     at = known.ids.get_indexer(given.ids)
     other = (at >= 0) & (np.append(known.last, 0)[at] != given.cutoff)
     if other.any():
-        rows = name_rows(given.ids[other], given.cutoff[other], given.datetime)
+        rows = name_rows(given.ids[other], given.cutoff[other], given.clock)
         raise InputError(
             f"{len(rows)} cutoffs of `forecasts` are not the latest observation of their series: {rows}",
             "Give update all rows up to the cutoff, and adapt before it is given later ones.",
@@ -305,7 +338,7 @@ def _require_latest(given: ReadForecasts, known: Known) -> None:
 def _check_kinds(schema: FrameSchema, given: ReadForecasts) -> None:
     for what, ours, theirs, kinds in (
         ("unique_id", schema.integer_ids, given.ids.dtype == np.int64, ("strings", "integers")),
-        ("ds", schema.datetime, given.datetime, ("integers", "timestamps")),
+        ("ds", schema.datetime, given.clock is not None, ("integers", "timestamps")),
     ):
         if ours != theirs:
             raise ColumnError(
@@ -325,7 +358,7 @@ def _history(truth: nw.DataFrame[Any], given: ReadForecasts, runtime: Correction
     """Observations, and the forecasts issued at each row. A cutoff without an observation is a missing value."""
     freq, max_gap = runtime.freq, runtime.max_gap
     actual = read_panel(truth, freq, max_gap=max_gap, name="df")
-    if (actual.ids.dtype == np.int64) != (given.ids.dtype == np.int64) or actual.datetime != given.datetime:
+    if (actual.ids.dtype == np.int64) != (given.ids.dtype == np.int64) or actual.clock != given.clock:
         raise ColumnError("unique_id and ds of `df` and `forecasts` are of different kinds", "Convert them.")
     real = ~actual.inserted
     columns = {
@@ -334,8 +367,8 @@ def _history(truth: nw.DataFrame[Any], given: ReadForecasts, runtime: Correction
         "y": np.concatenate([actual.y[real], np.full(len(given.cutoff), np.nan)]),
     }
     both = pd.DataFrame(columns).drop_duplicates(["unique_id", "ds"])
-    if actual.datetime:
-        both["ds"] = to_index(both.ds.to_numpy())
+    if actual.clock is not None:
+        both["ds"] = actual.clock.write(both["ds"].to_numpy())
     panel = read_panel(both, freq, max_gap=max_gap, name="df and cutoffs")
     origin = np.full(len(panel.ds), -1)
     keys = pd.MultiIndex.from_arrays([panel.series, panel.ds])

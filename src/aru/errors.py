@@ -8,6 +8,7 @@
     │   ├── FrequencyError             timestamps do not lie on the grid of `freq`
     │   ├── FutureError                known-future covariates are missing for the horizon
     │   ├── LateError                  rows at or before the latest time of their series
+    │   ├── JumpError                  rows far from all others in time
     │   ├── UnknownSeriesError         a series that was never observed
     │   └── TooLittleDataError         not enough rows to train or to evaluate
     ├── ConfigError (ValueError)       a setting is wrong or does not fit another
@@ -134,6 +135,10 @@ class FutureError(InputError):
 
 class LateError(InputError):
     """Rows lie at or before the latest time of their series; `rows` has the reason for each."""
+
+
+class JumpError(InputError):
+    """Rows lie far ahead of all others in time, or far from the others of a history."""
 
 
 class UnknownSeriesError(InputError):

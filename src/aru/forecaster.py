@@ -9,8 +9,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-
 from aru.checked import check_whole
 from aru.data.columns import show_times
 from aru.data.frames import FrameStyle
@@ -31,7 +29,7 @@ from aru.runtime.opening import open_pretrained, suit, with_types
 from aru.runtime.records import Record
 from aru.runtime.table import StateTable
 from aru.runtime.trained import Trained, begin_trained, from_saved
-from aru.runtime.update import UpdateResult, begin_with_values
+from aru.runtime.update import UpdateResult, leave_out_empty, warn_empty
 from aru.settings import (
     PRETRAINED,
     AcceleratorName,
@@ -83,7 +81,6 @@ class Forecaster:
         for name in ("futr_exog_list", "hist_exog_list", "stat_exog_list"):
             given[name] = given[name] or ()
         self.settings = resolve(Settings(**given))  # errors before the data are read
-        self.freq = Frequency(freq)
         self.val_loss = math.nan  # of the last training; NaN without validation
         self.scorecard: Scorecard | None = None  # of the last training; see `fit`
         self.rows_since_fit = 0  # that updates have taken in
@@ -134,7 +131,7 @@ class Forecaster:
     def _of(cls, trained: Trained) -> Forecaster:
         """A forecaster of this model and these series."""
         forecaster = cls.__new__(cls)
-        forecaster.settings, forecaster.freq = trained.runtime.settings, trained.runtime.freq
+        forecaster.settings = trained.runtime.settings
         forecaster.val_loss, forecaster.scorecard, forecaster.rows_since_fit = math.nan, None, 0
         forecaster.trained = trained
         return forecaster
@@ -149,7 +146,7 @@ class Forecaster:
             facts = f"h={settings.h}, freq={settings.freq!r}, {len(self.table):,} series"
             return f"Forecaster.from_pretrained({settings.size!r}, {facts})"
         told |= {"input_size": schema.input_size, "lags": list(schema.lags), "distribution": repr(schema.distribution)}
-        (until,) = show_times(self.trained.until.max(keepdims=True), schema.datetime)
+        (until,) = show_times(self.trained.until.max(keepdims=True), schema.clock)
         facts = f"{len(self.table):,} series, trained until {until}"
         return f"Forecaster({', '.join(f'{k}={v}' for k, v in told.items())}, {facts})"
 
@@ -181,11 +178,17 @@ class Forecaster:
         return self.trained
 
     def fit(
-        self, df: Any, static_df: Any = None, val_size: int | None = None, checkpoint_dir: str | Path | None = None
+        self,
+        df: Any,
+        static_df: Any = None,
+        val_size: int | None = None,
+        checkpoint_dir: str | Path | None = None,
+        allow_jump: bool = False,
     ) -> Forecaster:
         """Train on a long frame. Afterwards the state of each series has consumed all of its rows.
 
-        `df` may also be a folder of Parquet files that are partitioned by series; they are read as needed.
+        `df` may also be a folder of Parquet files that are partitioned by series; they are read as needed. Rows far
+        from all others in time are refused, unless `allow_jump` says that they are right.
 
         `scorecard` then compares forecasts with seasonal naive, on rows that the scored weights had not seen. By
         default these are the last h rows of the series with at least five horizons; only the last tenth of the steps
@@ -207,11 +210,16 @@ class Forecaster:
         needed = ["unique_id", "ds", "y", *settings.futr_exog_list, *settings.hist_exog_list]
         frames = ParquetParts(df, needed) if isinstance(df, (str, Path)) else [df]
         # The longest series is not known before reading, so this takes the longest lags that may be chosen.
-        lags = choose_lags(settings, self.freq, rows=sys.maxsize)
-        seen = context_length(settings, self.freq) + max(lags, default=0)
-        history = History(frames, functools.partial(self._read, seen=seen), static_df, settings, val_size, withheld)
-        schema = history.learn(self.freq, identify=checkpoint_dir is not None)
-        history.warn_sparse(self.freq)
+        style = FrameStyle.of(frames[0])
+        freq = Frequency(settings.freq, style.zone)
+        lags = choose_lags(settings, freq, rows=sys.maxsize)
+        seen = context_length(settings, freq) + max(lags, default=0)
+        lost: dict[Any, None] = {}  # series without any value
+        read = functools.partial(self._read, freq=freq, seen=seen, lost=lost)
+        history = History(frames, read, static_df, settings, val_size, withheld)
+        schema = history.learn(freq, checkpoint_dir is not None, allow_jump)
+        warn_empty(list(lost), len(lost) + len(history.ids))
+        history.warn_sparse(freq)
         kept = None if checkpoint_dir is None else Checkpoints(Path(checkpoint_dir), history.fingerprint)
         run = train(history, settings, schema, kept)
         engine = NetworkEngine(run.settings, schema, run.models, choose_device(settings.accelerator))
@@ -220,11 +228,11 @@ class Forecaster:
             # In torch: these weights forecast once, which an export to ONNX would not pay for.
             judged = NetworkEngine(run.settings, schema, run.before, engine.device, [{} for _ in run.before])
         later = last_steps(settings) if run.before else 0
-        card = judge_ends(judged, self.freq, history.whole, history.spared(), history.kept_apart, later)
+        card = judge_ends(judged, freq, history.whole, history.spared(), history.kept_apart, later)
         states = [engine.replay(history.whole(part)) for part in range(len(frames))]
         # Assigned last, so that a failed training leaves the forecaster as it was.
         self.settings, self.val_loss, self.scorecard, self.rows_since_fit = run.settings, run.val_loss, card, 0
-        runtime = ForecastRuntime(engine, self.freq, FrameStyle.of(frames[0]))
+        runtime = ForecastRuntime(engine, freq, style.on(freq))
         until = history.until if run.before else history.until_early
         self.trained = Trained(runtime, StateTable(history.ids, concat(states)), history.ids, until)
         warn_losing(card, stacklevel=3)
@@ -252,16 +260,28 @@ class Forecaster:
         columns = self.runtime.predict_new(self.table.ids, futr_df, static_df, level)
         return self.runtime.build(columns, futr_df)
 
-    def update(self, df: Any, static_df: Any = None, late: Literal["raise", "skip"] = "raise") -> UpdateResult:
+    def update(
+        self,
+        df: Any,
+        static_df: Any = None,
+        late: Literal["raise", "skip"] = "raise",
+        allow_jump: bool = False,
+    ) -> UpdateResult:
         """Take in new observations of known and new series. Rows come in any order; all are applied or none.
 
         Rows that a series has consumed before are counted as duplicates and ignored. Any other row at or before a
-        series' latest time is late: `late="raise"` rejects the call, "skip" applies the other rows.
+        series' latest time is late: `late="raise"` rejects the call, "skip" applies the other rows. Rows far ahead of
+        the newest time of all series are refused, unless `allow_jump` says that they are right.
         """
-        return self.apply(df, static_df, late)
+        return self.apply(df, static_df, late, allow_jump)
 
     def apply(
-        self, df: Any, static_df: Any = None, late: Literal["raise", "skip"] = "raise", request: bytes | None = None
+        self,
+        df: Any,
+        static_df: Any = None,
+        late: Literal["raise", "skip"] = "raise",
+        allow_jump: bool = False,
+        request: bytes | None = None,
     ) -> UpdateResult:
         """The same as `update`. `request` is the digest of what the rows came with (`aru.store.receipts`).
 
@@ -275,7 +295,17 @@ class Forecaster:
         known = places >= 0
         record = Record(table.take(places[known]))
         style = FrameStyle.of(df, runtime.style)
-        update = runtime.update(new, new.ids[known], record, static_df, late, style=style, resent=resent)
+        update = runtime.update(
+            new,
+            new.ids[known],
+            record,
+            table.newest,
+            static_df,
+            late,
+            style=style,
+            allow_jump=allow_jump,
+            resent=resent,
+        )
         if update.record is not None:
             table.put(update.ids, update.record.now)
             self.trained = trained
@@ -291,13 +321,13 @@ class Forecaster:
             return trained
         return begin_trained(suit(trained.runtime, df))
 
-    def for_types(self, integer_ids: bool, datetime: bool) -> Forecaster:
+    def for_types(self, integer_ids: bool, datetime: bool, zone: str | None) -> Forecaster:
         """A pretrained model without series, for ids and times of these types. Any other model stays as it is."""
         trained = self._require_training()
         if self.settings.model != PRETRAINED or len(trained.table):
             return self
         twin = self.__copy__()
-        twin.trained = begin_trained(with_types(trained.runtime, integer_ids, datetime, trained.runtime.style))
+        twin.trained = begin_trained(with_types(trained.runtime, integer_ids, datetime, zone))
         return twin
 
     def without_series(self) -> Forecaster:
@@ -315,9 +345,10 @@ class Forecaster:
         level: Sequence[float] | None = None,
         adapt: bool = True,
         static_df: Any = None,
+        allow_jump: bool = False,
     ) -> Any:
         """Rolling-origin forecasts over the end of `df`: what `backtest` gives, without the scorecard."""
-        return self._backtest(df, n_windows, step_size, level, adapt, static_df).forecasts
+        return self._backtest(df, n_windows, step_size, level, adapt, static_df, allow_jump).forecasts
 
     def backtest(
         self,
@@ -327,24 +358,32 @@ class Forecaster:
         level: Sequence[float] | None = None,
         adapt: bool = True,
         static_df: Any = None,
+        allow_jump: bool = False,
     ) -> Backtest:
         """Rolling-origin forecasts over the end of `df`, without retraining, and their scores.
 
         The forecaster's own states do not change: states start empty and replay `df`. With `adapt=False` the
         statistics of a series are frozen at its first cutoff, while its context moves on. Cutoffs count back from the
         end of each series and must come after its first value. A warning names series that are too short for all
-        cutoffs, and one tells of forecasts that are worse than seasonal naive.
+        cutoffs, and one tells of forecasts that are worse than seasonal naive. `allow_jump` is that of `fit`.
         """
-        return self._backtest(df, n_windows, step_size, level, adapt, static_df)
+        return self._backtest(df, n_windows, step_size, level, adapt, static_df, allow_jump)
 
     def _backtest(
-        self, df: Any, n_windows: int, step_size: int | None, level: Any, adapt: bool, static_df: Any
+        self,
+        df: Any,
+        n_windows: int,
+        step_size: int | None,
+        level: Any,
+        adapt: bool,
+        static_df: Any,
+        allow_jump: bool,
     ) -> Backtest:
         runtime, h = self._suited(df).runtime, self.settings.h
         n_windows = check_whole("n_windows", n_windows, 1)
         step_size = h if step_size is None else check_whole("step_size", step_size, 1)
         # Long gaps are shortened only before the first possible cutoff.
-        panel = runtime.read_history(df, in_sight=h + step_size * n_windows)
+        panel = runtime.read_history(df, in_sight=h + step_size * n_windows, allow_jump=allow_jump)
         cutoffs = cutoff_rows(panel, h, n_windows, step_size)
         folds = runtime.rolling(panel, cutoffs, level, adapt, static_df)
         warn_short(panel, cutoffs)
@@ -387,12 +426,17 @@ class Forecaster:
                 "Read it with the version of aru that wrote it.",
             ) from error
 
-    def _read(self, df: Any, seen: int) -> Panel:
-        """Rows of a frame to train on. Gaps are filled only as far as forecasts can see."""
+    def _read(self, df: Any, freq: Frequency, seen: int, lost: dict[Any, None]) -> Panel:
+        """Rows of a frame to train on, and to `lost` the series without any value.
+
+        Gaps are filled only as far as forecasts can see.
+        """
         settings = self.settings
         columns = [*settings.futr_exog_list, *settings.hist_exog_list]
-        panel = read_panel(df, self.freq, columns, max_gap=seen + settings.longest_window)
-        return begin_with_values(panel, np.ones(len(panel.ids), bool), "df")
+        panel = read_panel(df, freq, columns, max_gap=seen + settings.longest_window)
+        panel, empty = leave_out_empty(panel)
+        lost.update(dict.fromkeys(empty))
+        return panel
 
 
 Forecaster.__doc__ = Settings.__doc__  # written once

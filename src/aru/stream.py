@@ -76,15 +76,16 @@ class Stream:
         """How many of the latest steps of a series can be corrected."""
         return self.about.correctable_steps
 
-    def update(self, df: Any, static_df: Any = None, late: Late = "raise") -> UpdateResult:
+    def update(self, df: Any, static_df: Any = None, late: Late = "raise", allow_jump: bool = False) -> UpdateResult:
         """Take in new observations of known and new series. Rows come in any order; all are applied or none.
 
         `df` is a frame or a dictionary of columns. Rows that a series has consumed before are counted as duplicates
         and ignored. Other rows at or before a series' latest time are late: "raise" rejects the call, "skip" leaves
         them out, "correct" replaces what was consumed within the latest `correctable_steps` steps and leaves out older
-        rows. The result lists rows that were left out, with the reason.
+        rows. The result lists rows that were left out, with the reason. Rows far ahead of the newest time of all
+        series are refused, unless `allow_jump` says that they are right.
         """
-        return self.apply(df, static_df, late).result
+        return self.apply(df, static_df, late, allow_jump=allow_jump).result
 
     def apply(
         self,
@@ -92,6 +93,7 @@ class Stream:
         static_df: Any = None,
         late: Late = "raise",
         invalid: Invalid = "raise",
+        allow_jump: bool = False,
         requests: Sequence[Receipt] = (),
     ) -> Update:
         """The same as `update`, but returns the new records and the counts of each series as well.
@@ -109,11 +111,13 @@ class Stream:
         with self.store.writing() as change:
             version = change.version()
             known, record = self._known(change, new.ids)
+            newest = exchange.newest_time(change, self.about)
             resent = bool(requests) and all(receipts.consumed(change, [r.digest for r in requests]))
-            update = runtime.update(new, known, record, static_df, late, invalid, style, resent)
+            update = runtime.update(new, known, record, newest, static_df, late, invalid, style, allow_jump, resent)
             keys: list[Key] = update.ids.tolist()
             if update.record is not None:
                 change.put(keys, runtime.encode(update.record, keys))
+                change.keep_newest(_newer(newest, update.record))
             if requests and not resent:
                 partly = set(update.result.left_out["unique_id"].tolist())
                 receipts.remember(change, [r.digest for r in requests if partly.isdisjoint(r.ids)])
@@ -233,7 +237,7 @@ class Stream:
         with self.store.reading() as view:
             present = view.about_or_new()
         if present is not None:
-            self.runtime = forecaster.for_types(present.integer_ids, present.datetime).runtime
+            self.runtime = forecaster.for_types(present.integer_ids, present.datetime, present.zone).runtime
         steps = present.correctable_steps if present and correctable_steps is None else correctable_steps or 0
         about = self.runtime.describe(steps)
         if present is None:
@@ -243,6 +247,8 @@ class Stream:
                     change.describe(about)
                     records = self.runtime.encode(begin(forecaster.table.states, steps), forecaster.ids)
                     change.put(forecaster.ids, records)
+                    if forecaster.table.newest is not None:
+                        change.keep_newest(forecaster.table.newest)
         about.require(present or about, self.store)
         return about
 
@@ -277,12 +283,19 @@ class Stream:
         return self.runtime.decode(blobs, ids, self.correctable_steps)
 
 
+def _newer(newest: int | None, record: Record) -> int:
+    """The newest time after an update."""
+    latest = int(record.now.last.max())
+    return latest if newest is None else max(newest, latest)
+
+
 def rebuild_store(
     model: Forecaster | str | Path,
     path: str | Path,
     df: Any,
     static_df: Any = None,
     correctable_steps: int = 0,
+    allow_jump: bool = False,
     check: Callable[[exchange.Contents], None] = lambda contents: None,
 ) -> UpdateResult:
     """Create a store by replaying a history from empty states. The file appears when it is complete.
@@ -295,7 +308,7 @@ def rebuild_store(
     forecaster = model if isinstance(model, Forecaster) else Forecaster.load(model)
     try:
         with new_file(target) as part, Stream(forecaster.without_series(), part, correctable_steps) as stream:
-            result = stream.update(df, static_df)
+            result = stream.update(df, static_df, allow_jump=allow_jump)
             check(exchange.contents(stream.store))
     except OSError as error:
         raise StorageError(

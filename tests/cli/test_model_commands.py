@@ -260,3 +260,32 @@ def test_bugs_keep_their_traceback(model: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(Forecaster, "predict", broken)
     with pytest.raises(ZeroDivisionError, match="a bug"):
         aru("predict", model)
+
+
+def test_rows_far_ahead_need_an_option(model: Path, tmp_path: Path) -> None:
+    far = sales(24, 25).assign(ds=pd.Timestamp("2099-01-01"))
+    new = write(far, tmp_path / "far.csv")
+    message = fails("update", model, new)
+    assert f"{new} has 3 rows far beyond 2024-01-24, the newest time of all series: (007, 2099-01-01)" in message
+    assert message.endswith("or pass --allow-jump if time really went on that far. Nothing was applied.")
+    both = write(pd.concat([sales(0, 24), far[:1]]), tmp_path / "both.csv")
+    assert "--allow-jump if these times are right" in fails("backtest", model, both, "--n-windows", "1")
+    assert aru("update", model, new, "--allow-jump", "--json").json["applied"] == 3
+
+
+def test_columns_are_called_as_in_the_files(tmp_path: Path) -> None:
+    theirs = {"unique_id": "shop", "ds": "date", "y": "sold"}
+    data = write(sales().rename(columns=theirs), tmp_path / "sales.csv")
+    columns = ["--id-col", "shop", "--time-col", "date", "--target-col", "sold"]
+    model, out = tmp_path / "model", tmp_path / "out.csv"
+    assert aru("fit", data, model, *TINY, *columns).code == 0
+    assert list(aru("predict", model, "--json").json["forecasts"][0]) == ["shop", "date", "aru", "aru-median"]
+    assert aru("predict", model, "-o", out).code == 0
+    assert pd.read_csv(out).columns.tolist() == ["shop", "date", "aru", "aru-median"]
+    assert aru("backtest", model, data, "--n-windows", "1", "-o", out).code == 0
+    assert pd.read_csv(out).columns.tolist()[:4] == ["shop", "date", "cutoff", "sold"]
+    late = aru("update", model, data, "--late", "skip", "--json").json["late"]
+    assert list(late[0]) == ["shop", "date", "sold", "reason"]
+    new = write(sales(24, 25).rename(columns={"unique_id": "store", "ds": "date", "y": "sold"}), tmp_path / "new.csv")
+    assert aru("update", model, new, "--id-col", "store", "--json").json["applied"] == 3
+    assert "has no column 'shop'" in fails("update", model, new)

@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 
 from aru.cli import table_files
-from tests.cli.running import fails, sales, write
+from aru.data.missing import MISSING_TEXT
+from tests.cli.running import TINY, aru, sales, write
 
 
 @pytest.mark.parametrize(
@@ -63,15 +64,35 @@ def test_times_of_csv_files(cell: str, expected: Any, tmp_path: Path) -> None:
     assert table_files.read_data(path, table_files.TableFormat())["ds"].iloc[0] == expected
 
 
-@pytest.mark.parametrize("cell", ["2024-01-31T10:00Z", "2024-01-31 10:00 +01:00", "2024-01-31T10+01"])
-def test_zones_of_csv_files_are_refused(cell: str, model: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("ending", [".csv", ".parquet"])
+def test_the_autumn_hour_survives(ending: str, tmp_path: Path) -> None:
+    """Text with offsets, as CSV has it, is UTC; a Parquet file knows its zone."""
+    hours = pd.date_range("2024-10-24", periods=72, freq="h", tz="Europe/Berlin")
+    df = pd.DataFrame({"unique_id": "a", "ds": hours, "y": 10.25 + hours.hour})
+    data = write(df, tmp_path / f"hours{ending}")
+    model, out = tmp_path / "model", tmp_path / f"out{ending}"
+    assert aru("fit", data, model, *TINY[:2], "--freq", "h", *TINY[4:]).code == 0
+    assert aru("predict", model, "--output", out).code == 0
+    night = pd.date_range(hours[-1] + pd.Timedelta(hours=1), periods=5, freq="h")  # 02:00 comes twice
+    assert night.strftime("%H").tolist() == ["00", "01", "02", "02", "03"]
+    assert pd.to_datetime(table_files.read_future(out, table_files.TableFormat())["ds"]).tolist() == list(night[:3])
+    times = [f["ds"] for f in aru("predict", model, "--json").json["forecasts"]]
+    assert times[2] == ("2024-10-27 00:00:00+0000" if ending == ".csv" else "2024-10-27 02:00:00+0200")
+    new = write(pd.DataFrame({"unique_id": "a", "ds": night, "y": 1.0}), tmp_path / f"night{ending}")
+    assert aru("update", model, new, "--json").json["applied"] == 5
+
+
+def test_zones_in_a_given_date_format(tmp_path: Path) -> None:
     path = tmp_path / "zones.csv"
-    path.write_text(f"unique_id,ds,y\n007,{cell},1\n007,2024-02-01,1\n")
-    message = fails("update", model, path)
-    assert "time zone" in message
-    assert "--date-format" not in message
+    path.write_text("unique_id,ds,y\na,31.12.2024 23:00 +0100,1\na,31.12.2024 23:00 +0000,1\n")
+    read = table_files.read_data(path, table_files.TableFormat(date_format="%d.%m.%Y %H:%M %z"))["ds"]
+    assert read.tolist() == [pd.Timestamp("2024-12-31 22:00Z"), pd.Timestamp("2024-12-31 23:00Z")]
 
 
-def test_zones_of_parquet_files_are_refused(model: Path, tmp_path: Path) -> None:
-    path = write(sales().assign(ds=sales()["ds"].dt.tz_localize("UTC")), tmp_path / "zone.parquet")
-    assert "carries a time zone, for instance 2024-01-01 00:00:00+00:00" in fails("update", model, path)
+@pytest.mark.parametrize("cell", MISSING_TEXT)
+def test_missing_values_of_csv_files(cell: str, tmp_path: Path) -> None:
+    path = tmp_path / "missing.csv"
+    path.write_text(f"unique_id,ds,y,x,kind\nNA,2024-01-01,{cell},{cell},{cell}\nNA,2024-01-02,1,2,x\n")
+    read = table_files.read_data(path, table_files.TableFormat().like(str, ["kind"]))
+    assert read[["y", "x", "kind"]].isna().to_numpy().tolist() == [[True] * 3, [False] * 3]
+    assert read["unique_id"].tolist() == ["NA", "NA"]

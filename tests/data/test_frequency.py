@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from aru.data.frequency import CYCLES, DAY, Frequency, Times, calendar_codes, calendar_features, from_index, to_index
+from aru.data.clock import Times, from_index, to_index
+from aru.data.frequency import CYCLES, DAY, Frequency, calendar_codes, calendar_features
 from aru.errors import ConfigError, FrequencyError
 
 HOUR = DAY // 24

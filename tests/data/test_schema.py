@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import Any
 
@@ -10,8 +11,9 @@ import pandas as pd
 import pytest
 import torch
 
+from aru.data.clock import from_index
 from aru.data.columns import Categories, Column
-from aru.data.frequency import CYCLES, DAY, Frequency, calendar_codes, from_index
+from aru.data.frequency import CYCLES, DAY, Frequency, calendar_codes
 from aru.data.learning import PRIORS, Learner, learn_schema
 from aru.data.panel import Panel, read_panel
 from aru.data.schema import (
@@ -23,7 +25,7 @@ from aru.data.schema import (
     choose_lags,
     context_length,
 )
-from aru.errors import ColumnError, ValueRangeError
+from aru.errors import AruWarning, ColumnError, ValueRangeError
 from aru.settings import Settings
 from tests.making import make_settings
 
@@ -88,7 +90,9 @@ def test_unknown_and_missing_categories_have_code_0() -> None:
     train = np.array([True] * 4 + [True, False, True, True])
     schema, panel = learn(df, hist_exog_list=["kind"], train=train)
     assert schema.hist == ((), (CategoryColumn("kind", ("p", "q")),))
-    assert schema.encode(panel).hist_cat.squeeze(1).tolist() == [2, 1, 2, 0, 1, 0, 2, 2]
+    with pytest.warns(AruWarning, match=r"'kind' has categories that training never saw in 1 of 7 rows \('r'\)\."):
+        rows = schema.encode(panel)
+    assert rows.hist_cat.squeeze(1).tolist() == [2, 1, 2, 0, 1, 0, 2, 2]
 
 
 def test_codes_do_not_depend_on_which_values_a_later_frame_holds() -> None:
@@ -96,7 +100,9 @@ def test_codes_do_not_depend_on_which_values_a_later_frame_holds() -> None:
     for values in (["s", "p"], ["p", "zzz", "s", "q"], ["aaa"], [None, "q"]):
         panel = read_panel(frame(4, kind=values), Frequency("D"), ["kind"])
         expected = np.resize([{"p": 1, "q": 2, "s": 3}.get(str(v), 0) for v in values], 8)
-        assert schema.encode(panel).futr_cat.squeeze(1).tolist() == expected.tolist()
+        new = {"zzz", "aaa"} & set(values)
+        with pytest.warns(AruWarning, match="training never saw") if new else contextlib.nullcontext():
+            assert schema.encode(panel).futr_cat.squeeze(1).tolist() == expected.tolist()
 
 
 def test_integers_that_became_floats_are_the_same_categories() -> None:
@@ -104,7 +110,8 @@ def test_integers_that_became_floats_are_the_same_categories() -> None:
     schema, _ = learn(frame(4, kind=["1", "2", "10"]), futr_exog_list=["kind"])
     floats = pd.Series(np.resize([1.0, np.nan, 10.0, 3.0], 8)).astype("category")
     panel = read_panel(frame(4).assign(kind=floats), Frequency("D"), ["kind"])
-    assert schema.encode(panel).futr_cat.squeeze(1).tolist() == [1, 0, 2, 0] * 2
+    with pytest.warns(AruWarning, match=r"in 2 of 6 rows \('3.0'\)"):
+        assert schema.encode(panel).futr_cat.squeeze(1).tolist() == [1, 0, 2, 0] * 2
     both = CategoryColumn("kind", ("1", "1.0", "2.0"))
     assert both.encode(Categories(np.arange(4), ("1", "1.0", "2", "x"))).tolist() == [1, 2, 3, 0]
     assert CategoryColumn("unique_id", ("1",)).encode(Categories(np.arange(1), ("1.0",))).tolist() == [0]
@@ -155,7 +162,8 @@ def test_what_is_no_bool_is_refused_where_training_saw_bools() -> None:
             schema.encode(read_panel(df, Frequency("D"), ["flag"]))
     ids = pd.Index(["a", "b", "c"])
     flags = Categories(np.array([0, 1, -1]), ("false", "true"))
-    assert schema.encode_static({"open": flags}, ids).categories.squeeze(1).tolist() == [0, 1, 0]
+    with pytest.warns(AruWarning, match=r"'open' has categories that training never saw in 1 of 2 rows \('false'\)"):
+        assert schema.encode_static({"open": flags}, ids).categories.squeeze(1).tolist() == [0, 1, 0]
     with pytest.raises(ColumnError, match=r"'open' was true or false in training and is 'no' now, at b, c\."):
         schema.encode_static({"open": Categories(np.array([1, 0, 0]), ("no", "true"))}, ids)
 
@@ -336,7 +344,9 @@ def test_static_columns_and_the_series_own_identity() -> None:
     assert encoded.numbers.tolist() == [[0, 0], [1, 0]]
     assert encoded.categories.tolist() == [[1, 1], [0, 2]]
     later: dict[str, Column] = {"size": np.array([NAN, 4.0, 2.0]), "kind": Categories(np.array([0, 1, 1]), ("v", "x"))}
-    encoded = schema.encode_static(later, pd.Index(["new", "b", "a"]))
+    with pytest.warns(AruWarning, match=r"'kind' .* in 2 of 3 rows \('x'\)\.") as caught:
+        encoded = schema.encode_static(later, pd.Index(["new", "b", "a"]))
+    assert len(caught) == 1  # none about the new series
     assert encoded.numbers.tolist() == [[0, 1], [0.5, 0], [0, 0]]
     assert encoded.categories.tolist() == [[1, 0], [0, 2], [0, 1]]
     nobody = schema.no_static()

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from aru import Forecaster, Stream
+from aru.data.missing import MISSING_TEXT
 from aru.serve.tables import ARROW
 from tests.making import make
 from tests.shops import BASE, STATIC, TRAINED, H, both, rows
@@ -29,11 +30,15 @@ from .conftest import NOTHING, Serve, arrow, as_json, assert_same_forecasts, day
         ({"unique_id": 5}, 422, "ColumnError", "unique_id of observations must be a string"),
         ({"ds": 20240121}, 422, "ColumnError", "ds of observations must be a string"),
         ({"ds": "soon"}, 422, "ColumnError", "cannot be read as timestamps"),
-        ({"ds": "2024-01-21T00:00:00Z"}, 422, "ColumnError", "cannot be read as timestamps"),
+        ({"ds": "2024-01-21T00:00:0Z"}, 422, "ColumnError", "cannot be read as timestamps"),
+        ({"ds": "2024-01-21T00:00:00+07:00"}, 422, "FrequencyError", "do not lie on the grid"),
+        ({"ds": "2099-01-01"}, 422, "JumpError", "(b, 2099-01-01). Times up to 2024-04-"),
+        ({"y": 1e308}, 422, "ValueRangeError", "larger than 1e+30"),
         ({"ds": "2024-01-21T05:00:00"}, 422, "FrequencyError", "do not lie on the grid"),
         ({"y": 1e999}, 422, "ValueRangeError", "infinite"),
     ],
 )
+@pytest.mark.filterwarnings("ignore:ds of .* has times with a zone:aru.errors.AruWarning")
 def test_bad_rows_are_refused(
     change: dict[str, Any], status: int, kind: str, says: str, serve: Serve, trained: Forecaster
 ) -> None:
@@ -196,7 +201,6 @@ def test_arrow_types(serve: Serve, trained: Forecaster) -> None:
     send = {"content-type": ARROW}
     frame = rows("a", [20])[["unique_id", "ds", "y"]]
     for odd in (
-        frame.assign(ds=frame["ds"].dt.tz_localize("UTC")),
         frame.assign(unique_id=1),
         frame.assign(y="1"),
         frame.assign(y=[[1.0]]),
@@ -224,3 +228,60 @@ def test_arrow_types(serve: Serve, trained: Forecaster) -> None:
     csv = f"unique_id,ds,y\nNA,{day(20)},1\n"
     answer = running.client.post("/v1/observations", content=csv, headers={"content-type": "text/csv"})
     assert answer.json()["new_series"] == ["NA"]
+
+
+@pytest.mark.parametrize("cell", MISSING_TEXT)
+def test_missing_values_of_csv(cell: str, serve: Serve, trained: Forecaster) -> None:
+    """They are those of the command line's files."""
+    running = serve(trained, monitor=False)
+    body = f"unique_id,ds,y\na,2024-01-21,{cell}\n"
+    answer = running.client.post("/v1/observations", content=body, headers={"content-type": "text/csv"})
+    assert answer.json()["applied"] == 1, answer.text
+    assert running.client.get("/v1/series/a").json()["y"] is None
+
+
+def test_rows_far_ahead_need_an_argument(serve: Serve, trained: Forecaster) -> None:
+    running = serve(trained, monitor=False)
+    far = rows("a", [20])[["unique_id", "ds", "y"]].assign(ds=pd.Timestamp("2099-01-01"))
+    error = error_of(running.post(far), 422, "JumpError")
+    assert error["message"].endswith('or pass "allow_jump": true if time really went on that far. Nothing was applied.')
+    assert error["rows"] == [{"unique_id": "a", "ds": "2099-01-01T00:00:00"}]
+    error_of(running.post(far, allow_jump="yes"), 422, "SchemaError")
+    assert running.post(far, allow_jump=True).json()["applied"] == 1
+    body, send = far.assign(unique_id="b").to_csv(index=False), {"content-type": "text/csv"}
+    later = body.replace("2099", "2199")
+    error_of(running.client.post("/v1/observations", content=later, headers=send), 422, "JumpError")
+    answer = running.client.post("/v1/observations?allow_jump=true", content=later, headers=send)
+    assert answer.json()["applied"] == 1
+
+
+@pytest.mark.parametrize("zone", [None, "Europe/Berlin"])
+def test_times_with_a_zone(zone: str | None, serve: Serve) -> None:
+    hours = pd.date_range("2024-10-24", periods=72, freq="h", tz=zone)
+    df = pd.DataFrame({"unique_id": "a", "ds": hours, "y": 10.25 + hours.hour})
+    forecaster = make(**{**BASE, "freq": "h"}).fit(df)
+    night = pd.date_range(hours[-1].tz_convert("UTC") if zone else hours[-1].tz_localize("UTC"), periods=6, freq="h")[
+        1:
+    ]
+    exact = [t.strftime("%Y-%m-%dT%H:%M:%SZ") for t in night]
+    table = pd.DataFrame({"unique_id": "a", "ds": exact, "y": 1.0})
+    bodies = {
+        "application/json": json.dumps({"observations": table.to_dict("records")}).encode(),
+        "text/csv": table.to_csv(index=False).encode(),
+        ARROW: arrow(table.assign(ds=night.tz_convert("Europe/Berlin"))),
+    }
+    for content, body in bodies.items():
+        running = serve(forecaster, monitor=False)
+        post = running.client.post("/v1/observations", content=body, headers={"content-type": content})
+        assert post.json()["applied"] == 5, post.text
+        last = running.client.get("/v1/series/a").json()["ds"]
+        ahead = running.client.post("/v1/forecasts", json={}).json()["forecasts"][0]["ds"]
+        assert last == (night[-1].tz_convert(zone).isoformat() if zone else night[-1].strftime("%Y-%m-%dT%H:%M:%S"))
+        nxt = night[-1] + pd.Timedelta(hours=1)
+        assert ahead == (nxt.tz_convert(zone).isoformat() if zone else nxt.strftime("%Y-%m-%dT%H:%M:%S"))
+        csv = running.client.post("/v1/forecasts", json={}, headers={"accept": "text/csv"}).text
+        assert csv.splitlines()[1].split(",")[1] == ahead
+        table = pa.ipc.open_stream(
+            running.client.post("/v1/forecasts", json={}, headers={"accept": ARROW}).content
+        ).read_all()
+        assert table["ds"].type == pa.timestamp("us", zone)

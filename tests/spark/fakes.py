@@ -24,3 +24,6 @@ class FakeValueState:
 
     def update(self, value: Any) -> None:
         self.value = value
+
+    def clear(self) -> None:
+        self.value = None

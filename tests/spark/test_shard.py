@@ -10,7 +10,7 @@ import pytest
 
 from aru import Forecaster, Stream
 from aru.errors import StorageError
-from tests.shops import STATIC, TRAINED, H, both, rows
+from tests.shops import START, STATIC, TRAINED, H, both, rows
 from tests.spark.conftest import IDS
 from tests.spark.fakes import FakeMapState, FakeValueState
 
@@ -24,7 +24,7 @@ def work(stream: Stream, frame: pd.DataFrame, futr: Any = None, **asked: Any) ->
     from aru.spark.shard import ShardOptions, forecast_shard
 
     out: dict[str, list[pd.DataFrame]] = {}
-    options = ShardOptions(**{"level": None, "correctable_steps": 0, "states": False, **asked})
+    options = ShardOptions(**{"level": None, "correctable_steps": 0, "states": False, "allow_jump": False, **asked})
     for kind, values in forecast_shard(stream, frame, futr, options):
         out.setdefault(kind, []).append(pd.DataFrame(dict(values)))
     return out
@@ -95,15 +95,15 @@ def test_a_batch_that_is_repeated_starts_from_the_state_before_it(trained: Forec
     """A worker lives on when Spark runs a batch again: what it remembers of the first attempt must not count."""
     from aru.spark.state_store import StateStore
 
-    store, records, about = StateStore(), FakeMapState(), FakeValueState()
-    store.attach(records, about, 1)
+    store, records, about, newest = StateStore(), FakeMapState(), FakeValueState(), FakeValueState()
+    store.attach(records, about, newest, 1)
     stream = Stream(trained, store)
     before = dict(records)
     day = both([TRAINED], "ab")[PLAIN]
     (first,) = work(stream, day)["forecast"]
     records.clear()
     records.update(before)
-    store.attach(records, about, 1)
+    store.attach(records, about, newest, 1)
     (second,) = work(stream, day)["forecast"]
     pd.testing.assert_frame_equal(first, second, check_exact=True)
 
@@ -113,12 +113,12 @@ def test_records_that_the_whole_panel_shares_are_refused() -> None:
     from aru.spark.state_store import StateStore
 
     store, records = StateStore(), FakeMapState()
-    store.attach(records, FakeValueState(), 1)
+    store.attach(records, FakeValueState(), FakeValueState(), 1)
     with store.reading() as view:
         assert view.get(["shared"], "panel") == [None]
         assert view.keys("panel") == []
     with pytest.raises(StorageError, match="records that the whole panel shares"):
-        store.apply({("series", "a"): b"1", ("panel", "shared"): b"2"}, None)
+        store.apply({("series", "a"): b"1", ("panel", "shared"): b"2"}, None, None)
     assert records == {}
 
 
@@ -133,3 +133,11 @@ def test_no_bit_of_a_forecast_depends_on_the_number_of_shards(trained: Forecaste
                 parts[kind] += found
         pd.testing.assert_frame_equal(pd.concat(parts["forecast"], ignore_index=True), whole, check_exact=True)
         assert pd.concat(parts["state"], ignore_index=True).equals(states)
+
+
+def test_rows_far_ahead_are_left_out_unless_allowed(trained: Forecaster) -> None:
+    day = both([TRAINED], "ab")[PLAIN]
+    far = day.assign(ds=[pd.Timestamp("2099-01-01"), START + pd.Timedelta(days=TRAINED)])
+    (left,) = work(Stream(trained), far)["left_out"]
+    assert left[["unique_id", "reason"]].to_numpy().tolist() == [["a", "lies too far ahead of all series"]]
+    assert "left_out" not in work(Stream(trained), far, allow_jump=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 import threading
@@ -24,7 +25,7 @@ def spark_store() -> Store:
     from aru.spark.state_store import StateStore
 
     store = StateStore()
-    store.attach(FakeMapState(), FakeValueState(), 1)
+    store.attach(FakeMapState(), FakeValueState(), FakeValueState(), 1)
     return store
 
 
@@ -333,6 +334,39 @@ def test_a_shard_on_spark_keeps_no_records_of_a_panel() -> None:
     with pytest.raises(StorageError, match=r"a shard sees its own series only.*Use a model without"):
         put()
     assert (read(store, "a"), read_panel(store, "a")) == ([b"1"], [None])
+
+
+def test_the_newest_time_is_known_until_series_change_without_it(open_store: Open) -> None:
+    store = open_store()
+
+    def newest() -> int | None:
+        with open_store().reading() as view:
+            return view.newest()
+
+    assert newest() is None
+    with store.writing() as change:
+        change.put(["a"], [b"1"])
+        change.keep_newest(5)
+        assert change.newest() == 5
+    assert newest() == 5
+    with store.writing() as change:
+        change.describe(ABOUT)
+        assert change.newest() == 5
+    assert newest() == 5
+    with contextlib.suppress(ZeroDivisionError), store.writing() as change:
+        change.keep_newest(7)
+        raise ZeroDivisionError
+    assert newest() == 5
+    with store.writing() as change:
+        change.keep_newest(3)
+    assert newest() == 3
+    for forget in (lambda c: c.put(["a"], [b"2"]), lambda c: c.delete(["a"])):
+        with store.writing() as change:
+            change.keep_newest(9)
+        with store.writing() as change:
+            forget(change)
+            assert change.newest() is None
+        assert newest() is None
 
 
 # SQLite

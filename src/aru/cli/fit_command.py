@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +13,7 @@ import typer
 from aru.cli import shared_options, table_files
 from aru.cli.screen import Screen, facts, screen, show_scorecard
 from aru.cli.setting_options import OPTIONS, TRAINING, read_settings, setting, with_setting_options
+from aru.cli.wording import ALLOW_JUMP
 from aru.errors import AruError, StorageError, verbatim
 from aru.settings import PAPER, nested
 
@@ -53,6 +55,7 @@ def fit(
             help="Save the progress of training there, and resume from it.",
         ),
     ] = None,
+    allow_jump: shared_options.AllowJump = False,
     paper: Annotated[
         bool,
         typer.Option(
@@ -81,11 +84,12 @@ def fit(
         "static_df": static or "--static FILE",
         "val_size": "--val-size",
         "checkpoint_dir": "--checkpoints",
+        **ALLOW_JUMP,
     }
     with screen(as_json, quiet, debug, names) as show:
         arguments = arguments_of(read_settings(given), paper, show.quiet)
         form = table_files.TableFormat(id_col, time_col, target_col, date_format)
-        _train(show, data, static, folder, form, arguments, val_size, checkpoints, force)
+        _train(show, data, static, folder, form, arguments, val_size, checkpoints, force, allow_jump)
 
 
 def arguments_of(chosen: Mapping[str, Any], paper: bool, quiet: bool) -> dict[str, Any]:
@@ -109,6 +113,7 @@ def _train(
     val_size: int | None,
     checkpoints: Path | None,
     force: bool,
+    allow_jump: bool,
 ) -> None:
     from aru.forecaster import Forecaster
     from aru.nn.device import choose_device
@@ -127,8 +132,10 @@ def _train(
         static_df = None if static is None else table_files.read_static(static, form.like(id_type))
     searched = list(forecaster.settings.training.search or ())
     begin = time.perf_counter()
-    forecaster.fit(df, static_df, val_size, checkpoints)
+    forecaster.fit(df, static_df, val_size, checkpoints, allow_jump)
     seconds = time.perf_counter() - begin
+    names = (form.unique_id, form.ds, form.y)
+    forecaster.runtime.style = dataclasses.replace(forecaster.runtime.style, names=names)
     forecaster.save(folder)
     used = forecaster.settings
     chosen = {name: setting(used, name) for name in searched}

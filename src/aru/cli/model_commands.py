@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from aru.cli import shared_options, table_files
-from aru.cli.saved_model import as_in_training, load_model, open_pretrained, request_of, to_pandas
+from aru.cli.saved_model import as_given, as_in_training, load_model, open_pretrained, request_of, to_pandas
 from aru.cli.screen import PREVIEW, facts, preview, records, screen, show_scores
-from aru.cli.wording import flags
+from aru.cli.wording import ALLOW_JUMP, flags
 from aru.errors import ConfigError, quoted
 
 
@@ -33,10 +33,11 @@ def predict(
     h: shared_options.Horizon = None,
     freq: shared_options.Freq = None,
     season_length: shared_options.SeasonLength = None,
+    allow_jump: shared_options.AllowJump = False,
     accelerator: shared_options.Accelerator = "auto",
-    id_col: shared_options.IdColumn = "unique_id",
-    time_col: shared_options.TimeColumn = "ds",
-    target_col: shared_options.TargetColumn = "y",
+    id_col: shared_options.KnownIdColumn = None,
+    time_col: shared_options.KnownTimeColumn = None,
+    target_col: shared_options.KnownTargetColumn = None,
     date_format: shared_options.DateFormat = None,
     output: shared_options.OutputFile = None,
     as_json: shared_options.Json = False,
@@ -44,26 +45,28 @@ def predict(
 ) -> None:
     """Forecast the next steps of every series that a model knows, or, with --pretrained, of every series in a file.
 
-    Columns of the result: unique_id, ds, then mean, median and intervals under the model's name.
+    Columns of the result: series and time as the files of training call them, then mean, median and intervals under the
+    model's name.
     """
     names = {"futr_df": futr or "--futr FILE", "df": model}
-    names |= flags("level", "accelerator", "h", "freq", "season_length")
+    names |= {**flags("level", "accelerator", "h", "freq", "season_length"), **ALLOW_JUMP}
     with screen(as_json, debug=debug, names=names) as show:
         table_files.check_output(output)
-        form = table_files.TableFormat(id_col, time_col, target_col, date_format)
         with show.working(f"Forecasting with {pretrained or model}"):
             if pretrained is None:
                 forecaster = load_model(model, accelerator)
+                form = as_in_training(forecaster, id_col, time_col, target_col, date_format)
             else:
                 forecaster = open_pretrained(pretrained, h, freq, season_length, accelerator)
-                forecaster.update(table_files.read_data(model, form))
-            futr_df = None if futr is None else table_files.read_future(futr, as_in_training(form, forecaster))
+                form = as_given(id_col, time_col, target_col, date_format)
+                forecaster.update(table_files.read_data(model, form), allow_jump=allow_jump)
+            futr_df = None if futr is None else table_files.read_future(futr, form)
             chosen = shared_options.choose_ids(ids, forecaster.ids)
-            frame = to_pandas(forecaster.predict(futr_df, level, chosen))
+            frame = form.named(to_pandas(forecaster.predict(futr_df, level, chosen)))
         summary = {
             "model": model if pretrained is None else forecaster.settings.size,
             "h": forecaster.settings.h,
-            "series": frame["unique_id"].nunique(),
+            "series": frame[form.unique_id].nunique(),
             "rows": len(frame),
         }
         if output is None:
@@ -88,11 +91,12 @@ def update(
             help="Rows at or before the latest time of their series: raise rejects the file, skip leaves them out.",
         ),
     ] = "raise",
+    allow_jump: shared_options.AllowJump = False,
     accelerator: shared_options.Accelerator = "auto",
     static: shared_options.StaticFile = None,
-    id_col: shared_options.IdColumn = "unique_id",
-    time_col: shared_options.TimeColumn = "ds",
-    target_col: shared_options.TargetColumn = "y",
+    id_col: shared_options.KnownIdColumn = None,
+    time_col: shared_options.KnownTimeColumn = None,
+    target_col: shared_options.KnownTargetColumn = None,
     date_format: shared_options.DateFormat = None,
     as_json: shared_options.Json = False,
     debug: shared_options.Debug = False,
@@ -103,21 +107,21 @@ def update(
     may be given again.
     """
     tables: dict[str, str | Path] = {"df": data, "static_df": static or "--static FILE"}
-    with screen(as_json, debug=debug, names=tables | flags("late", "accelerator")) as show:
+    with screen(as_json, debug=debug, names={**tables, **flags("late", "accelerator"), **ALLOW_JUMP}) as show:
         from aru.store.folder import only_writer
 
         if late not in ("raise", "skip"):
             raise ConfigError(f"`late={quoted(late)}` is not known", "Choose raise or skip.")
-        form = table_files.TableFormat(id_col, time_col, target_col, date_format)
         with show.working(f"Updating {model}"), only_writer(model):
             forecaster = load_model(model, accelerator)
-            form = as_in_training(form, forecaster)
+            form = as_in_training(forecaster, id_col, time_col, target_col, date_format)
             static_df = None if static is None else table_files.read_static(static, form)
             df = table_files.read_data(data, form)
-            done = forecaster.apply(df, static_df, "skip" if late == "skip" else "raise", request_of(data, form, late))
+            skip: Literal["raise", "skip"] = "skip" if late == "skip" else "raise"
+            done = forecaster.apply(df, static_df, skip, allow_jump, request_of(data, form, late))
             if done.applied:
                 forecaster.save(model)
-        late_rows = to_pandas(done.late)
+        late_rows = form.named(to_pandas(done.late))
         show.result(
             {
                 "model": model,
@@ -177,11 +181,12 @@ def backtest(
         bool,
         typer.Option("--compare", help="Also score with frozen statistics, to see what adaptation gains."),
     ] = False,
+    allow_jump: shared_options.AllowJump = False,
     accelerator: shared_options.Accelerator = "auto",
     static: shared_options.StaticFile = None,
-    id_col: shared_options.IdColumn = "unique_id",
-    time_col: shared_options.TimeColumn = "ds",
-    target_col: shared_options.TargetColumn = "y",
+    id_col: shared_options.KnownIdColumn = None,
+    time_col: shared_options.KnownTimeColumn = None,
+    target_col: shared_options.KnownTargetColumn = None,
     date_format: shared_options.DateFormat = None,
     output: shared_options.OutputFile = None,
     as_json: shared_options.Json = False,
@@ -195,7 +200,8 @@ def backtest(
     """
     source = data or model
     tables: dict[str, str | Path] = {"df": source, "static_df": static or "--static FILE"}
-    options = {"n_windows": "--n-windows", "step_size": "--step-size", **flags("level", "accelerator", "season_length")}
+    named = flags("level", "accelerator", "season_length")
+    options = {"n_windows": "--n-windows", "step_size": "--step-size", **named, **ALLOW_JUMP}
     with screen(as_json, debug=debug, names=tables | options) as show:
         table_files.check_output(output)
         if (data is None) != (pretrained is not None):
@@ -203,25 +209,25 @@ def backtest(
             raise ConfigError(f"aru backtest needs {needs}", "Give aru backtest MODEL DATA, or DATA --pretrained mini.")
         if compare and not adapt:
             raise ConfigError("--compare compares adapting with frozen statistics", "Leave out --no-adapt.")
-        form = table_files.TableFormat(id_col, time_col, target_col, date_format)
         levels = level or [90.0]
         with show.working(f"Replaying {source}"):
             if pretrained is None:
                 forecaster = load_model(model, accelerator)
-                form = as_in_training(form, forecaster)
+                form = as_in_training(forecaster, id_col, time_col, target_col, date_format)
             else:
                 forecaster = open_pretrained(pretrained, h, freq, season_length, accelerator)
+                form = as_given(id_col, time_col, target_col, date_format)
             df = table_files.read_data(source, form)
             static_df = None if static is None else table_files.read_static(static, form)
-            frame, card = forecaster.backtest(df, windows, step, levels, adapt, static_df)
-            frame = to_pandas(frame)
+            frame, card = forecaster.backtest(df, windows, step, levels, adapt, static_df, allow_jump)
+            frame = form.named(to_pandas(frame))
             cards = {"adapting" if adapt else "frozen": card}
             if compare:
-                cards["frozen"] = forecaster.backtest(df, windows, step, levels, False, static_df).scorecard
+                cards["frozen"] = forecaster.backtest(df, windows, step, levels, False, static_df, allow_jump).scorecard
         rows = {label: other.model for label, other in cards.items() if other is not None}
         if output is not None:
             table_files.write(frame, output)
-        steps, series = forecaster.settings.h, frame["unique_id"].nunique()
+        steps, series = forecaster.settings.h, frame[form.unique_id].nunique()
         show.result(
             {
                 "model": model if pretrained is None else forecaster.settings.size,

@@ -42,9 +42,21 @@ def open_pretrained(
     )
 
 
-def as_in_training(form: TableFormat, forecaster: Forecaster) -> TableFormat:
-    """Read files the way training did: ids of the same type, the same columns as categories."""
-    schema = forecaster.runtime.schema
+def as_given(unique_id: str | None, ds: str | None, y: str | None, date_format: str | None) -> TableFormat:
+    """Read files as their columns are called, where no training said it."""
+    return TableFormat(unique_id or "unique_id", ds or "ds", y or "y", date_format)
+
+
+def as_in_training(
+    forecaster: Forecaster,
+    unique_id: str | None,
+    ds: str | None,
+    y: str | None = None,
+    date_format: str | None = None,
+) -> TableFormat:
+    """Read files the way training did: columns of the same names, unless others are given, and of the same types."""
+    schema, names = forecaster.runtime.schema, forecaster.runtime.style.names
+    form = TableFormat(unique_id or names[0], ds or names[1], y or names[2], date_format)
     groups = (schema.futr, schema.hist, schema.stat)
     id_type = int if schema.integer_ids else str
     return form.like(id_type, [column.name for _, categories in groups for column in categories])

@@ -179,7 +179,8 @@ def times(column: pd.Series[Any]) -> pd.Series[Any]:
     if column.dtype.kind != "M":
         return column
     midnight = bool((column == column.dt.normalize()).all())
-    text: pd.Series[Any] = column.dt.strftime("%Y-%m-%d" if midnight else "%Y-%m-%d %H:%M:%S")
+    zone = "%z" if column.dt.tz is not None else ""
+    text: pd.Series[Any] = column.dt.strftime("%Y-%m-%d" if midnight else f"%Y-%m-%d %H:%M:%S{zone}")
     return text
 
 

@@ -73,6 +73,14 @@ TimeColumn = Annotated[
 TargetColumn = Annotated[
     str, typer.Option("--target-col", metavar="COLUMN", rich_help_panel=FILES, help="Column to forecast.")
 ]
+AS_TRAINED: dict[str, Any] = {"metavar": "COLUMN", "rich_help_panel": FILES, "show_default": "as in training"}
+KnownIdColumn = Annotated[
+    str | None, typer.Option("--id-col", help="Column that names the series, also in the output.", **AS_TRAINED)
+]
+KnownTimeColumn = Annotated[
+    str | None, typer.Option("--time-col", help="Column of the time, also in the output.", **AS_TRAINED)
+]
+KnownTargetColumn = Annotated[str | None, typer.Option("--target-col", help="Column to forecast.", **AS_TRAINED)]
 DateFormat = Annotated[
     str | None,
     typer.Option(
@@ -91,6 +99,10 @@ OutputFile = Annotated[
     typer.Option(
         "--output", "-o", metavar="FILE", rich_help_panel=OUTPUT, help=f"Write the forecasts to {TABLE_HELP}."
     ),
+]
+AllowJump = Annotated[
+    bool,
+    typer.Option("--allow-jump", help="Take in rows far from all others in time, too; they are refused as mistakes."),
 ]
 Accelerator = Annotated[str, typer.Option("--accelerator", metavar="NAME", help=OPTIONS["accelerator"].plain_about)]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", rich_help_panel=OUTPUT, help="Show no progress.")]

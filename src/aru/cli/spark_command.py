@@ -56,6 +56,7 @@ def spark(
             help="How many of the latest steps of a series can be corrected by late rows.",
         ),
     ] = 0,
+    allow_jump: shared_options.AllowJump = False,
     once: Annotated[bool, typer.Option("--once", help="Take in the files that are there, then end.")] = False,
     interval: Annotated[
         float,
@@ -98,6 +99,7 @@ def spark(
             futr=futr,
             states=states,
             correctable_steps=correctable_steps,
+            allow_jump=allow_jump,
             once=once,
             interval=interval,
             files=files,

@@ -11,7 +11,7 @@ import typer
 from aru.cli import shared_options, table_files
 from aru.cli.saved_model import as_in_training, load_model
 from aru.cli.screen import facts, screen
-from aru.cli.wording import flags
+from aru.cli.wording import ALLOW_JUMP, flags
 from aru.errors import InputError, StorageError, verbatim
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def info(store: StoreFile, as_json: shared_options.Json = False, debug: shared_o
         with closing(_existing(store)) as opened:
             found = exchange.contents(opened)
         about, ends = found.about, [f(found.last) for f in (np.min, np.max) if len(found.ids)]
-        oldest, newest = show_times(np.array(ends), about.datetime) or (None, None)
+        oldest, newest = show_times(np.array(ends), about.clock) or (None, None)
         values = {
             "series": len(found.ids),
             "observations": int(found.observations.sum()),
@@ -125,11 +125,12 @@ def migrate(
             help="How many of the latest steps of a series can be corrected by late rows.",
         ),
     ] = None,
+    allow_jump: shared_options.AllowJump = False,
     accelerator: shared_options.Accelerator = "auto",
     static: shared_options.StaticFile = None,
-    id_col: shared_options.IdColumn = "unique_id",
-    time_col: shared_options.TimeColumn = "ds",
-    target_col: shared_options.TargetColumn = "y",
+    id_col: shared_options.KnownIdColumn = None,
+    time_col: shared_options.KnownTimeColumn = None,
+    target_col: shared_options.KnownTargetColumn = None,
     date_format: shared_options.DateFormat = None,
     as_json: shared_options.Json = False,
     debug: shared_options.Debug = False,
@@ -140,20 +141,23 @@ def migrate(
     far as the old store does, for all of its series.
     """
     tables: dict[str, str | Path] = {"df": data, "static_df": static or "--static FILE"}
-    with screen(as_json, debug=debug, names=tables | flags("correctable_steps", "accelerator")) as show:
+    with screen(
+        as_json, debug=debug, names={**tables, **flags("correctable_steps", "accelerator"), **ALLOW_JUMP}
+    ) as show:
         from aru.store import exchange
         from aru.stream import rebuild_store
 
-        form = table_files.TableFormat(id_col, time_col, target_col, date_format)
         with show.working(f"Replaying {data}"):
             with closing(_existing(store)) as opened:
                 old = exchange.contents(opened)
             forecaster = load_model(model, accelerator)
-            form = as_in_training(form, forecaster)
+            form = as_in_training(forecaster, id_col, time_col, target_col, date_format)
             df = table_files.read_data(data, form)
             static_df = None if static is None else table_files.read_static(static, form)
             steps = old.about.correctable_steps if correctable_steps is None else correctable_steps
-            done = rebuild_store(forecaster, new, df, static_df, steps, lambda made: _require_all(store, old, made))
+            done = rebuild_store(
+                forecaster, new, df, static_df, steps, allow_jump, lambda made: _require_all(store, old, made)
+            )
         show.result({"store": new, "series": len(done.new_series), "applied": done.applied})
         show.say(f"{new} has the states of {len(done.new_series):,} series after {done.applied:,} observations.")
 
@@ -238,7 +242,7 @@ def _require_all(store: Path, old: Contents, made: Contents) -> None:
     until = np.append(made.last, np.iinfo(np.int64).min)[at]
     behind = (at < 0) | (until < old.last if made.about.datetime == old.about.datetime else False)
     if behind.any():
-        rows = name_rows(old.ids[behind], old.last[behind], old.about.datetime)
+        rows = name_rows(old.ids[behind], old.last[behind], old.about.clock)
         raise InputError(
             f"`df` ends before {verbatim(store)} does, for {len(rows)} series: {rows}",
             "Add the rows up to these times. Forget series that are no longer needed: aru state forget.",

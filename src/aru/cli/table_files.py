@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aru.cli.screen import times
+from aru.data.missing import MISSING_TEXT
 from aru.errors import REPORTED, ColumnError, ConfigError, InputError, Offending, listing, quoted, verbatim
 
 if TYPE_CHECKING:
     import pandas as pd
 
 CSV_ENDINGS, PARQUET_ENDINGS = (".csv", ".csv.gz"), (".parquet",)
-_MISSING_CELLS = ["", "NA", "N/A", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "None"]
-_ZONE = r":\d\d(?:\.\d+)? ?(?:Z|[+-]\d\d(?::?\d\d)?)$"
 _SEPARATORS = {";": "semicolons", "\t": "tabs"}
 _INTEGER_ID = r"0|-?[1-9]\d{0,17}"
 
@@ -40,6 +39,10 @@ class TableFormat:
     def __post_init__(self) -> None:
         if len({self.unique_id, self.ds, self.y}) < 3:
             raise ConfigError("--id-col, --time-col and --target-col must name three different columns")
+
+    def named(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """A result with the columns called as in the files."""
+        return frame.rename(columns={"unique_id": self.unique_id, "ds": self.ds, "y": self.y})
 
     def like(self, id_type: type[int] | type[str], categories: Collection[str] = ()) -> TableFormat:
         """The same format for files that must match a trained model."""
@@ -116,7 +119,7 @@ def _read_csv(path: Path, form: TableFormat) -> pd.DataFrame:
     try:
         header = pd.read_csv(path, nrows=0, encoding="utf-8-sig").columns
         _check_separator(path, list(header))
-        missing = dict.fromkeys(header, _MISSING_CELLS)
+        missing = {name: list(MISSING_TEXT) for name in header}
         missing[form.unique_id] = [""]  # a series may be called NA
         frame = pd.read_csv(
             path,
@@ -188,31 +191,24 @@ def _times(frame: pd.DataFrame, form: TableFormat, path: Path) -> pd.Series[Any]
     """Integers, or timestamps. Dates that could be read in two ways are refused, not guessed."""
     import pandas as pd
 
-    from aru.data.columns import iso_times
+    from aru.data.moments import iso_times, zoned
 
     column = frame["ds"]
     if column.dtype.kind == "M":
-        if getattr(column.dtype, "tz", None) is not None:
-            raise _zone_error(form, path, column.iloc[0])
         return column
     written = form.date_format
     if column.dtype.kind in "iuf" and written is None:
         return column
     text = column.astype(str).where(column.notna(), None)
-    zoned = text.str.contains(_ZONE, na=False)
-    if zoned.any():
-        raise _zone_error(form, path, text[zoned].iloc[0])
+    exact = written is None and bool(zoned(text).any())
     if written is None and text.dropna().str.fullmatch(r"-?\d{1,18}").all():
         return pd.to_numeric(column)
     try:
-        parsed = pd.to_datetime(text, format=written, errors="coerce") if written else iso_times(text)
+        in_utc = exact or (written is not None and "%z" in written)
+        parsed = (
+            pd.to_datetime(text, format=written, errors="coerce", utc=in_utc) if written else iso_times(text, in_utc)
+        )
     except ValueError as error:
-        if written is None:
-            raise ColumnError(
-                f"{verbatim(form.ds)} of {verbatim(path)} has several time zones",
-                "Write times without them.",
-                columns=[form.ds],
-            ) from error
         raise ConfigError(f"--date-format {verbatim(written)} is no format: {_first_line(error)}") from error
     bad = frame[parsed.isna() & column.notna()]
     if len(bad):
@@ -225,15 +221,7 @@ def _times(frame: pd.DataFrame, form: TableFormat, path: Path) -> pd.Series[Any]
             columns=[form.ds],
             rows=_offending(bad),
         )
-    return parsed
-
-
-def _zone_error(form: TableFormat, path: Path, example: object) -> ColumnError:
-    return ColumnError(
-        f"{verbatim(form.ds)} of {verbatim(path)} carries a time zone, for instance {verbatim(example)}",
-        "Write local or UTC times without it.",
-        columns=[form.ds],
-    )
+    return text if exact else parsed  # the library knows what times with and without a zone mean to a model
 
 
 def _check_target(frame: pd.DataFrame, form: TableFormat, path: Path) -> None:

@@ -38,6 +38,11 @@ def flags(*names: str) -> dict[str, str | Path]:
     return {name: f"--{name.replace('_', '-')}" for name in names}
 
 
+ALLOW_JUMP: Mapping[str, str | Path] = {
+    "allow_jump": "--allow-jump/--no-allow-jump"
+}  # `allow_jump=True` is --allow-jump
+
+
 def _typed(value: str) -> str:
     """A Python value as it is typed after an option."""
     try:

@@ -1,11 +1,14 @@
-"""Columns of a user's frame as checked arrays: ids, times, target, covariates.
+"""Columns of a user's frame as checked arrays: ids, target, covariates. `aru.data.moments` has the times.
 
 The frame is any eager frame that narwhals reads. Errors show the first offending rows and the fix.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
+from decimal import Decimal
+from numbers import Real
 from typing import Any, NamedTuple, TypeAlias
 
 import narwhals as nw
@@ -13,12 +16,12 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from aru.data.frequency import Frequency, Times
+from aru.data.clock import Clock, Times
 from aru.errors import (
     REPORTED,
+    AruWarning,
     ColumnError,
     DuplicateError,
-    FrequencyError,
     InputError,
     Offending,
     ValueRangeError,
@@ -34,7 +37,7 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 LARGEST = 2**63 - 1  # the largest integer of a column
-EARLIEST, LATEST = np.datetime64("1678", "us"), np.datetime64("2262", "us")
+LARGEST_NUMBER = 1e30  # the largest size of y and covariates: networks are float32, and statistics hold squares
 
 
 class Categories(NamedTuple):
@@ -47,21 +50,25 @@ class Categories(NamedTuple):
 Column: TypeAlias = Floats | Categories
 
 
-def name_rows(ids: Sequence[Any] | pd.Index[Any], ds: Times, datetime: bool, total: int | None = None) -> Offending:
+def name_rows(
+    ids: Sequence[Any] | pd.Index[Any], ds: Times, clock: Clock | None, total: int | None = None
+) -> Offending:
     """Rows for an error: series and time of the first ones, and their number."""
-    names = {"unique_id": np.asarray(ids[:REPORTED], object).tolist(), "ds": _as_python(ds[:REPORTED], datetime)}
+    names = {"unique_id": np.asarray(ids[:REPORTED], object).tolist(), "ds": _as_python(ds[:REPORTED], clock)}
     return Offending(names, len(ds) if total is None else total)
 
 
-def show_times(ds: Times, datetime: bool) -> list[str]:
+def show_times(ds: Times, clock: Clock | None) -> list[str]:
     """Timestamps as text, without a time of day where it is midnight."""
-    return list(map(as_text, _as_python(ds, datetime)))
+    return list(map(as_text, _as_python(ds, clock)))
 
 
-def _as_python(ds: Times, datetime: bool) -> list[Any]:
+def _as_python(ds: Times, clock: Clock | None) -> list[Any]:
     """Internal times as Python's datetimes, or integers; years beyond 9999, which Python does not have, as text."""
-    if not datetime:
+    if clock is None:
         return list(map(int, ds))
+    if clock.utc:
+        return clock.write(np.asarray(ds, np.int64)).to_pydatetime().tolist()
     stamps = np.asarray(ds, np.int64).view("datetime64[us]")
     return [str(stamp) if isinstance(t, int) else t for t, stamp in zip(stamps.tolist(), stamps, strict=True)]
 
@@ -128,17 +135,10 @@ def read_column(frame: nw.DataFrame[Any], column: str, name: str) -> Column:
     missing = np.asarray(series.is_null().to_numpy())
     if dtype.is_numeric() or missing.all():
         values = _to_float(series)
-        if np.isinf(values).any():
-            rows = _name_rows(frame, np.isinf(values))
-            raise ValueRangeError(
-                f"Column {quoted(column)} of `{name}` is infinite at {rows}",
-                "Use NaN for missing values.",
-                columns=[column],
-                rows=rows,
-            )
+        _refuse_wild(frame, column, values, f"Column {quoted(column)} of `{name}`")
         return values
     if dtype == nw.Boolean or dtype in (nw.String, nw.Categorical, nw.Enum, nw.Object):
-        found = as_categories(np.array([str(v) for v in _to_objects(series)[~missing]], dtype=object))
+        found = as_categories(np.array([str(v) for v in to_objects(series)[~missing]], dtype=object))
         codes = np.full(len(missing), -1)
         codes[~missing] = found.codes
         return Categories(codes, found.values)
@@ -149,11 +149,41 @@ def read_column(frame: nw.DataFrame[Any], column: str, name: str) -> Column:
     )
 
 
+def _refuse_wild(frame: nw.DataFrame[Any], column: str, values: Floats, what: str) -> None:
+    """Refuse numbers that the arithmetic cannot carry."""
+    wild = np.abs(values) > LARGEST_NUMBER
+    if wild.any():
+        infinite = np.isinf(values)
+        rows = name_frame_rows(frame, infinite if infinite.any() else wild)
+        how = "infinite" if infinite.any() else f"larger than {LARGEST_NUMBER:g}, which cannot be computed with,"
+        raise ValueRangeError(f"{what} is {how} at {rows}", "Use NaN for missing values.", columns=[column], rows=rows)
+
+
 def _numbers(series: nw.Series[Any]) -> nw.Series[Any]:
     """A column of objects as a numeric one, if all of them are numbers."""
-    inferred = pd.Series(_to_objects(series)).infer_objects()
+    objects = to_objects(series)
+    if any(isinstance(value, Decimal) for value in objects):
+        numbers, bad = _as_numbers(objects)
+        return series if bad.any() else nw.from_native(pd.Series(numbers), series_only=True)
+    inferred = pd.Series(objects).infer_objects()
     numeric = pd.api.types.is_numeric_dtype(inferred) and not pd.api.types.is_bool_dtype(inferred)
     return nw.from_native(inferred, series_only=True) if numeric else series
+
+
+def _as_numbers(objects: npt.NDArray[np.object_]) -> tuple[Floats, Bools]:
+    """Numbers of any kind as floats, NaN where missing, and which values are no numbers."""
+    numbers, bad = np.full(len(objects), np.nan), np.zeros(len(objects), bool)
+    for i, value in enumerate(objects):
+        if isinstance(value, (Real, Decimal, np.bool_)):
+            try:
+                numbers[i] = float(value)
+            except OverflowError:
+                numbers[i] = np.inf
+            except ValueError:  # a signalling NaN
+                bad[i] = True
+        else:
+            bad[i] = not pd.api.types.is_scalar(value) or not pd.isna(value)
+    return numbers, bad
 
 
 def as_categories(text: npt.NDArray[Any]) -> Categories:
@@ -187,98 +217,32 @@ def read_ids(frame: nw.DataFrame[Any], name: str) -> pd.Index[Any]:
     series = frame.get_column("unique_id")
     dtype = series.dtype
     if dtype in (nw.String, nw.Categorical, nw.Enum, nw.Object):
-        values = _to_objects(series)
-        _refuse_null(frame, "unique_id", pd.isna(values), name)
+        values = to_objects(series)
+        refuse_null(frame, "unique_id", pd.isna(values), name)
+        _warn_mixed(values, name)
         return pd.Index([str(v) for v in values], dtype=object)
-    _refuse_null(frame, "unique_id", series.is_null().to_numpy(), name)
+    refuse_null(frame, "unique_id", series.is_null().to_numpy(), name)
     if dtype.is_integer():
-        return pd.Index(_to_int64(frame, series, name, "Convert the column to text."))
+        return pd.Index(to_int64(frame, series, name, "Convert the column to text."))
     raise ColumnError(f"unique_id of `{name}` has type {dtype}", "Use strings or integers.", columns=["unique_id"])
 
 
-def read_times(frame: nw.DataFrame[Any], freq: Frequency, name: str) -> tuple[Times, bool]:
-    """`ds` as internal times, and whether they are timestamps."""
-    series = frame.get_column("ds")
-    dtype = series.dtype
-    if not isinstance(dtype, nw.Datetime):
-        _refuse_null(frame, "ds", series.is_null().to_numpy(), name)
-    if dtype in (nw.String, nw.Object):
-        series = _parse_times(frame, name)
-        dtype = series.dtype
-    if dtype.is_integer():
-        if isinstance(freq.freq, str):
-            raise FrequencyError(
-                f"ds of `{name}` holds integers but `freq={quoted(freq.freq)}`", "Use an integer freq or datetimes."
-            )
-        return _to_int64(frame, series, name, "Correct these rows."), False
-    if isinstance(dtype, nw.Datetime) and dtype.time_zone is not None:
-        raise ColumnError(
-            f"ds of `{name}` carries the time zone {verbatim(dtype.time_zone)}",
-            "Convert to local or UTC time and drop the zone, e.g. df['ds'].dt.tz_localize(None).",
-            columns=["ds"],
-        )
-    if dtype not in (nw.Datetime, nw.Date):
-        raise ColumnError(
-            f"ds of `{name}` has type {dtype}", "Use timestamps, or integers with an integer freq.", columns=["ds"]
-        )
-    if isinstance(freq.freq, int):
-        raise FrequencyError(
-            f"ds of `{name}` holds timestamps but `freq={freq.freq}`", "Use a pandas offset alias, e.g. 'D'."
-        )
-    times = np.asarray(series.to_numpy()).astype("datetime64[us]")
-    _refuse_null(frame, "ds", np.isnat(times), name)
-    _refuse_far(frame, times, name)
-    return times.view(np.int64), True
-
-
-def _refuse_far(frame: nw.DataFrame[Any], times: Any, name: str) -> None:
-    """Refuse times outside the years 1678 to 2261, which are mistakes and make calendars slow to count through."""
-    far = (times < EARLIEST) | (times >= LATEST)
-    if far.any():
-        rows = _name_rows(frame, far)
-        raise ValueRangeError(
-            f"ds of `{name}` lies outside the years 1678 to 2261 at {rows}",
-            "Correct these rows.",
-            columns=["ds"],
-            rows=rows,
+def _warn_mixed(ids: npt.NDArray[np.object_], name: str) -> None:
+    """Warn about ids of several types: as text they may be the same."""
+    text = sum(isinstance(value, str) for value in ids)
+    if 0 < text < len(ids):
+        warnings.warn(
+            f"unique_id of `{name}` holds {text} strings and {len(ids) - text} values of other types. All are read as "
+            "text, so that 1 and '1' are the same series; convert the column.",
+            AruWarning,
+            stacklevel=2,
         )
 
 
-def _parse_times(frame: nw.DataFrame[Any], name: str) -> nw.Series[Any]:
-    """Parse a column of text, dates, or objects. Ambiguous text is refused."""
-    values = pd.Series(_to_objects(frame.get_column("ds"))).infer_objects()
-    if not pd.api.types.is_numeric_dtype(values):
-        given = values
-        try:
-            values = iso_times(given)
-        except (ValueError, TypeError) as error:  # several time zones
-            raise ColumnError(
-                f"ds of `{name}` cannot be read as timestamps: {verbatim(error)}", columns=["ds"]
-            ) from error
-        null = values.isna().to_numpy()
-        if null.any():
-            bad = null & ~given.astype(str).isin(["", "NaT"]).to_numpy()
-            if bad.any():
-                rows = _name_rows(frame, bad)
-                raise ColumnError(
-                    f"ds of `{name}` cannot be read as timestamps: {rows}",
-                    "Write ISO times such as 2024-01-31 or 2024-01-31 18:00, or convert the column with "
-                    "pandas.to_datetime first.",
-                    columns=["ds"],
-                    rows=rows,
-                )
-            _refuse_null(frame, "ds", null, name)
-    return nw.from_native(values, series_only=True)
-
-
-def iso_times(values: pd.Series[Any]) -> pd.Series[Any]:
-    """Text as times, NaT where it is not ISO 8601: 05/06 may be May or June. "now" and "today" are not times."""
-    return pd.to_datetime(values.mask(values.isin(["now", "today"])), format="ISO8601", errors="coerce")
-
-
-def _refuse_null(frame: nw.DataFrame[Any], column: str, null: Bools, name: str) -> None:
+def refuse_null(frame: nw.DataFrame[Any], column: str, null: Bools, name: str) -> None:
+    """Refuse missing values."""
     if null.any():
-        rows = _name_rows(frame, null)
+        rows = name_frame_rows(frame, null)
         raise InputError(
             f"{verbatim(column)} of `{name}` is missing at {rows}",
             "Fill or drop these rows.",
@@ -290,14 +254,23 @@ def _refuse_null(frame: nw.DataFrame[Any], column: str, null: Bools, name: str) 
 def read_target(frame: nw.DataFrame[Any], name: str) -> Floats:
     """`y` as float64, NaN where missing."""
     series = frame.get_column("y")
-    if not (series.dtype.is_numeric() or series.dtype == nw.Boolean or series.is_null().all()):
+    if series.dtype in (nw.Object, nw.String):
+        objects = to_objects(series)
+        y, bad = _as_numbers(objects)
+        if bad.any():
+            rows = name_frame_rows(frame, bad)
+            values = [repr(value) for value in objects[bad][:REPORTED]]
+            raise ColumnError(
+                f"y of `{name}` has type {series.dtype}: it must be numeric, but holds {listing(values)} at {rows}",
+                "Convert the column to numbers, with NaN for missing values.",
+                columns=["y"],
+                rows=Offending({**rows.columns, "value": values}, len(rows)),
+            )
+    elif series.dtype.is_numeric() or series.dtype == nw.Boolean or series.is_null().all():
+        y = _to_float(series)
+    else:
         raise ColumnError(f"y of `{name}` has type {series.dtype}: it must be numeric", columns=["y"])
-    y = _to_float(series)
-    if np.isinf(y).any():
-        rows = _name_rows(frame, np.isinf(y))
-        raise ValueRangeError(
-            f"y of `{name}` is infinite at {rows}", "Use NaN for missing values.", columns=["y"], rows=rows
-        )
+    _refuse_wild(frame, "y", y, f"y of `{name}`")
     return y
 
 
@@ -308,12 +281,12 @@ def _to_float(series: nw.Series[Any]) -> Floats:
     return np.array(numbers.to_numpy(), dtype=np.float64)
 
 
-def _to_int64(frame: nw.DataFrame[Any], series: nw.Series[Any], name: str, remedy: str) -> Ints:
+def to_int64(frame: nw.DataFrame[Any], series: nw.Series[Any], name: str, remedy: str) -> Ints:
     """Integers as int64. Refuse unsigned ones beyond its range, which would become negative."""
     values = np.asarray(series.to_numpy())
     wide = np.asarray(values > LARGEST, bool)
     if wide.any():
-        rows = _name_rows(frame, wide)
+        rows = name_frame_rows(frame, wide)
         raise ValueRangeError(
             f"{verbatim(series.name)} of `{name}` is larger than {LARGEST} at {rows}",
             remedy,
@@ -323,7 +296,7 @@ def _to_int64(frame: nw.DataFrame[Any], series: nw.Series[Any], name: str, remed
     return values.astype(np.int64)
 
 
-def _to_objects(series: nw.Series[Any]) -> npt.NDArray[np.object_]:
+def to_objects(series: nw.Series[Any]) -> npt.NDArray[np.object_]:
     """Python values. Integer categories stay integers; pandas would convert them to floats to hold NaN."""
     native = series.to_native()
     if series.dtype in (nw.Categorical, nw.Enum) and isinstance(native, pd.Series):
@@ -331,7 +304,7 @@ def _to_objects(series: nw.Series[Any]) -> npt.NDArray[np.object_]:
     return np.asarray(series.to_numpy(), dtype=object)
 
 
-def _name_rows(frame: nw.DataFrame[Any], which: Bools) -> Offending:
+def name_frame_rows(frame: nw.DataFrame[Any], which: Bools) -> Offending:
     """The first rows where `which` is true: row number, and series and time if these can be read."""
     rows = np.flatnonzero(which)
     first = rows[:REPORTED].tolist()

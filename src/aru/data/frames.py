@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import numbers
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,8 +12,11 @@ import narwhals as nw
 import numpy as np
 import pandas as pd
 
+from aru.data.clock import UTC, Clock, from_index
 from aru.data.columns import as_frame, name_rows
-from aru.errors import ConfigError, ValueRangeError, quoted
+from aru.data.frequency import Frequency
+from aru.data.moments import type_of_times, zone_of
+from aru.errors import AruWarning, ConfigError, ValueRangeError, listing, quoted
 
 MANY = 2**12  # from this many rows on, each series' name is converted once instead of in every row
 NANOSECONDS = (2**63 - 1) // 1000  # range of datetime64[ns] around 1970, in microseconds
@@ -20,7 +24,15 @@ NANOSECONDS = (2**63 - 1) // 1000  # range of datetime64[ns] around 1970, in mic
 
 def quantiles_of(level: Sequence[float] | None) -> list[float]:
     """The median, then the two ends of each central interval."""
-    return [0.5] + [q for value in percentages(level) for q in (0.5 - value / 200, 0.5 + value / 200)]
+    values = percentages(level)
+    shares = [value for value in values if value < 1]
+    if shares:
+        warnings.warn(
+            f"`level` is in percent: {listing(shares)} asks for less than 1 %. For 90 % give 90.",
+            AruWarning,
+            stacklevel=2,
+        )
+    return [0.5] + [q for value in values for q in (0.5 - value / 200, 0.5 + value / 200)]
 
 
 def percentages(level: Any) -> list[float]:
@@ -50,6 +62,9 @@ class FrameStyle:
 
     backend: str
     ds: str  # "int", "date", or the unit of a datetime
+    zone: str | None = None
+    wall: bool = False  # whether times are kept as the zone's clocks show them (`aru.data.clock`)
+    names: Sequence[str] = ("unique_id", "ds", "y")  # what the files of the command line call these columns
 
     @classmethod
     def of(cls, df: Any, default: FrameStyle | None = None) -> FrameStyle:
@@ -57,17 +72,21 @@ class FrameStyle:
         if default is not None and isinstance(df, dict):
             return default
         if default is not None and isinstance(df, pd.DataFrame):
-            return cls("pandas", default.ds)
+            return dataclasses.replace(default, backend="pandas")
         frame = as_frame(df, "df")
         backend = "polars" if frame.implementation.is_polars() else "pandas"
         if default is not None:
-            return cls(backend, default.ds)
-        kind = frame["ds"].dtype if "ds" in frame.columns else None
+            return dataclasses.replace(default, backend=backend)
+        kind = type_of_times(frame["ds"]) if "ds" in frame.columns else None
         if kind is not None and kind.is_integer():
             return cls(backend, "int")
         if kind == nw.Date:
             return cls(backend, "date")
-        return cls(backend, getattr(kind, "time_unit", "ns"))
+        return cls(backend, getattr(kind, "time_unit", "ns"), None if kind is None else zone_of(frame))
+
+    def on(self, freq: Frequency) -> FrameStyle:
+        """The same with times as this frequency keeps them."""
+        return dataclasses.replace(self, wall=freq.clock.wall)
 
     def build(self, columns: Mapping[str, Any], each: int = 1) -> Any:
         """A frame of these columns; `ds` and `cutoff` are internal times. Every series has `each` rows."""
@@ -82,6 +101,9 @@ class FrameStyle:
         frame = nw.from_dict({k: v.tolist() if k in text else v for k, v in data.items()}, backend="polars")
         dates = [k for k in ("ds", "cutoff") if k in data] if self.ds == "date" else []
         casts = [nw.col(k).cast(nw.Date) for k in dates] + [nw.col(k).cast(nw.String) for k in text]
+        if self.zone is not None:
+            moved = [nw.col(k).dt.replace_time_zone(UTC) for k in ("ds", "cutoff") if k in data]
+            casts += [time.dt.convert_time_zone(self.zone) for time in moved]
         return frame.with_columns(*casts).to_native()  # casts also give an empty frame its types
 
     def _times(self, times: Any) -> Any:
@@ -89,9 +111,14 @@ class FrameStyle:
             return times
         # Dates are cast afterwards, and polars has no seconds.
         unit = "us" if self.ds == "date" or (self.backend, self.ds) == ("polars", "s") else self.ds
+        if self.zone is not None:
+            exact = Clock(self.zone, self.wall).write(np.asarray(times, dtype=np.int64))
+            if self.backend == "pandas":
+                return exact.astype(f"datetime64[{unit}, {self.zone}]")
+            times = from_index(exact.tz_convert(UTC).tz_localize(None))  # the zone is added afterwards
         return np.asarray(times, dtype=np.int64).view("datetime64[us]").astype(f"datetime64[{unit}]")
 
-    def to_json(self) -> dict[str, str]:
+    def to_json(self) -> dict[str, Any]:
         """A dictionary that JSON can hold."""
         return dataclasses.asdict(self)
 
@@ -101,7 +128,7 @@ def _refuse_wrapping(columns: Mapping[str, Any]) -> None:
     ds = np.asarray(columns["ds"])
     if ds.max() > NANOSECONDS or ds.min() < -NANOSECONDS:
         far = np.abs(ds) > NANOSECONDS
-        rows = name_rows(np.asarray(columns["unique_id"])[far], ds[far], datetime=True)
+        rows = name_rows(np.asarray(columns["unique_id"])[far], ds[far], Clock())
         raise ValueRangeError(
             f"Forecasts would lie beyond what ds as datetime64[ns] can hold, which ends in April 2262, at {rows}",
             "Fit on ds of a coarser unit, such as datetime64[s], or use a shorter horizon.",

@@ -5,16 +5,15 @@ Times are int64 throughout: microseconds since 1970 for datetimes, or the intege
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
+from aru.data.clock import Clock, Times, from_index, to_index
 from aru.errors import ConfigError, FrequencyError, quoted
-
-Times = npt.NDArray[np.int64]
 
 DAY = 86_400_000_000  # microseconds
 MINUTE = DAY // 1440
@@ -35,25 +34,31 @@ QUARTERS = ("Q", "QS", "QE", "BQS", "BQE")
 YEARS = ("YS", "YE", "BYS", "BYE")
 
 
-def to_index(times: Times) -> pd.DatetimeIndex:
-    """Internal times as a DatetimeIndex."""
-    return pd.DatetimeIndex(times.view("datetime64[us]"))
-
-
-def from_index(index: pd.DatetimeIndex) -> Times:
-    """A DatetimeIndex as internal times."""
-    return index.to_numpy().astype("datetime64[us]").view(np.int64)
+# Aliases of older pandas -> today's.
+OLD_ALIASES: Mapping[str, str] = MappingProxyType(
+    {
+        **{"H": "h", "T": "min", "S": "s", "L": "ms", "U": "us", "N": "ns", "BH": "bh", "CBH": "cbh"},
+        **{"M": "ME", "BM": "BME", "CBM": "CBME", "SM": "SME", "Q": "QE", "BQ": "BQE", "A": "YE", "Y": "YE"},
+        **{"AS": "YS", "BA": "BYE", "BY": "BYE", "BAS": "BYS", "d": "D", "b": "B", "w": "W", "c": "C"},
+    }
+)
+_ALIAS = re.compile("(?<![A-Za-z-])[A-Za-z]+")  # not the weekday or month after a hyphen
 
 
 class Frequency:
-    """The step between two observations: a pandas offset, an integer, or None (rows are consecutive)."""
+    """The step between two observations: a pandas offset, an integer, or None (rows are consecutive).
 
-    def __init__(self, freq: str | int | None) -> None:
-        self.freq = freq
+    `zone` is the time zone of training, if it had one.
+    """
+
+    def __init__(self, freq: str | int | None, zone: str | None = None) -> None:
+        self.freq = freq = _modern(freq) if isinstance(freq, str) else freq
         self._offset = _parse(freq) if isinstance(freq, str) else None
         self._step = freq if isinstance(freq, int) else _fixed_step(self._offset)
         if self._step is not None and self._step < 1:
             raise ConfigError(f"`freq={quoted(freq)}` does not move forward in time", "Use a positive step.")
+        short = self._step is not None and self._step < DAY
+        self.clock = Clock(zone, wall=zone is not None and isinstance(freq, str) and not short)
 
     def steps(self, start: Times, end: Times) -> Times:
         """Steps from `start` to `end`, elementwise; -1 where a time does not lie on the grid.
@@ -133,6 +138,11 @@ class Frequency:
             return (5,)
         year = {**dict.fromkeys(MONTHS, 12), **dict.fromkeys(QUARTERS, 4)}.get(name, 1)
         return (year // n,) if n < year and year % n == 0 else ()
+
+
+def _modern(freq: str) -> str:
+    """An alias of older pandas as it is written today."""
+    return _ALIAS.sub(lambda found: OLD_ALIASES.get(found[0], found[0]), freq)
 
 
 def _parse(freq: str) -> pd.tseries.offsets.BaseOffset:

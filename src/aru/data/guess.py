@@ -8,8 +8,10 @@ import narwhals as nw
 import numpy as np
 import pandas as pd
 
-from aru.data.columns import read_ids, read_times, require_columns
-from aru.data.frequency import Frequency, Times, to_index
+from aru.data.clock import Clock, Times, to_index
+from aru.data.columns import read_ids, require_columns
+from aru.data.frequency import Frequency
+from aru.data.moments import read_times, zone_of
 from aru.errors import FrequencyError, quoted
 
 # Usual frequencies from coarse to fine, as pandas writes them. The weekday of "W" and, unless it is pandas' default,
@@ -25,9 +27,11 @@ def guess_frequency(frame: nw.DataFrame[Any], name: str) -> str | int:
     """
     require_columns(frame, ["unique_id", "ds"], name)
     codes, _ = pd.factorize(read_ids(frame, name))
-    ds, datetime = read_times(frame, Frequency(None), name)
+    zone, anything = zone_of(frame), Frequency(None)
+    anything.clock = Clock(zone, wall=zone is not None)  # by the zone's clocks, on which days are of one length
+    ds, clock = read_times(frame, anything, name)
     times = np.unique(ds[codes == np.bincount(codes).argmax()])[:50] if len(codes) else ds
-    guess = usual_frequency(times, datetime) if len(times) > 2 else None
+    guess = usual_frequency(times, clock is not None) if len(times) > 2 else None
     if guess is None:
         raise FrequencyError(f"The frequency cannot be read off `{name}`", "Give freq, for instance `freq='D'`.")
     return guess

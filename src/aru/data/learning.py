@@ -8,8 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from aru.data.clock import Times
 from aru.data.columns import Bools, Categories, Column, Floats, Ints
-from aru.data.frequency import CYCLES, DAY, Frequency, Times, calendar_codes, calendar_features
+from aru.data.frequency import CYCLES, DAY, Frequency, calendar_codes, calendar_features
+from aru.data.jumps import Timeline
 from aru.data.panel import Panel
 from aru.data.schema import (
     ENOUGH_CYCLES,
@@ -57,10 +59,12 @@ class Learner:
     def add(self, panel: Panel, static: Mapping[str, Column], train: Bools, early: Bools | None = None) -> None:
         """Learn from the rows of a part where `train` is true; the sizes of y only where `early` is, if it is given."""
         early = train if early is None else early
-        kinds = _Kinds(panel.datetime, bool(pd.api.types.is_integer_dtype(panel.ids)))
+        kinds = _Kinds(panel.clock is not None, bool(pd.api.types.is_integer_dtype(panel.ids)))
         if self._kinds is None:
-            self._kinds, self._calendar = kinds, _Calendar(panel, train) if panel.datetime else None
+            self._kinds, self._calendar = kinds, _Calendar(panel, train) if panel.clock else None
+            self.timeline = Timeline(self._freq, panel.clock)
         _check_alike(self._kinds, kinds)
+        self.timeline.add_panel(panel)
         self._check_target(panel)
         self._support &= Support.of(panel.y[train & panel.observed])
         y = panel.y[early & panel.observed]
@@ -75,7 +79,7 @@ class Learner:
         if self._scale is not None:
             self._scale.add(panel, early)
         if self._calendar is not None:
-            self._calendar.add(panel.ds[train])
+            self._calendar.add(self._freq.clock.local(panel.ds[train]))
         for group in self._groups:
             group.add(panel.columns, train)
         self._stat.add(static, slice(None))
@@ -118,6 +122,8 @@ class Learner:
             futr=futr,
             hist=hist,
             stat=stat,
+            jump=self.timeline.jump(),
+            zone=self._freq.clock.zone if self._freq.clock.utc else None,
             scale_prior=None if self._scale is None or distribution == "negative-binomial" else self._scale.prior(),
         )
 

@@ -12,8 +12,10 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from aru.data.columns import Floats, Ints, name_rows, read_column, read_ids, read_times, require_columns
-from aru.data.frequency import Frequency, Times
+from aru.data.clock import Clock, Times
+from aru.data.columns import Floats, Ints, name_rows, read_column, read_ids, require_columns
+from aru.data.frequency import Frequency
+from aru.data.moments import read_times
 from aru.data.panel import Known
 from aru.errors import ColumnError, DuplicateError, FrequencyError, InputError, listing, quoted
 
@@ -83,7 +85,7 @@ class ReadForecasts(NamedTuple):
     """Forecasts by origin, and the origin and lead of each row of the frame."""
 
     ids: pd.Index[Any]
-    datetime: bool
+    clock: Clock | None  # of timestamps; None for integers
     series: Ints  # (origin,)
     cutoff: Times  # (origin,)
     issued: Issued
@@ -111,7 +113,7 @@ def read_forecasts(
     if len(frame) == 0:
         raise InputError("`forecasts` has no rows")
     names = read_ids(frame, "forecasts")
-    ds, datetime = read_times(frame, freq, "forecasts")
+    ds, clock = read_times(frame, freq, "forecasts")
     series, ids = pd.factorize(names, sort=True)
     if "cutoff" in frame.columns:
         cutoff, _ = read_times(frame.select("unique_id", ds="cutoff"), freq, "the cutoffs of forecasts")
@@ -119,7 +121,7 @@ def read_forecasts(
         cutoff = _cutoffs(freq, ids, series, ds, known)[series]
     early = ds <= cutoff
     if early.any():
-        rows = name_rows(names[early], ds[early], datetime)
+        rows = name_rows(names[early], ds[early], clock)
         raise InputError(
             f"`forecasts` has {len(rows)} rows at or before the latest observation of their series: {rows}",
             "Adapt forecasts before their actual values are observed.",
@@ -137,7 +139,7 @@ def read_forecasts(
         lead = freq.steps(cutoff, ds) - 1
     bad = lead < 0
     if bad.any():
-        rows = name_rows(names[bad], ds[bad], datetime)
+        rows = name_rows(names[bad], ds[bad], clock)
         raise FrequencyError(
             f"{len(rows)} rows of `forecasts` do not lie on the grid of `freq={quoted(freq.freq)}` from their cutoff: "
             f"{rows}",
@@ -146,7 +148,7 @@ def read_forecasts(
         )
     if (lead >= h).any():
         far = lead >= h
-        rows = name_rows(names[far], ds[far], datetime)
+        rows = name_rows(names[far], ds[far], clock)
         raise InputError(
             f"{len(rows)} forecasts lie more than `h={h}` steps ahead: {rows}",
             f"Use Adapter(h={int(lead.max()) + 1}), or drop them.",
@@ -155,7 +157,7 @@ def read_forecasts(
     same = (row[order][1:] == row[order][:-1]) & (ds[order][1:] == ds[order][:-1])
     if same.any():
         at = order[1:][same]
-        rows = name_rows(names[at], ds[at], datetime)
+        rows = name_rows(names[at], ds[at], clock)
         raise DuplicateError(
             f"`forecasts` has {len(rows)} duplicate rows for a series, cutoff and time: {rows}",
             "Keep one row of each.",
@@ -173,7 +175,7 @@ def read_forecasts(
         elif not role.beside:
             point[row, m, lead] = values
     issued = Issued(torch.from_numpy(point), torch.from_numpy(ends))
-    return ReadForecasts(ids, datetime, series[at], cutoff[at], issued, row, lead, columns, models, levels)
+    return ReadForecasts(ids, clock, series[at], cutoff[at], issued, row, lead, columns, models, levels)
 
 
 def _cutoffs(freq: Frequency, ids: pd.Index[Any], series: Ints, ds: Times, known: Known | None) -> Times:

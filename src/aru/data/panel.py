@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from aru.data.clock import Clock, Times
 from aru.data.columns import (
     Bools,
     Categories,
@@ -26,11 +27,11 @@ from aru.data.columns import (
     read_column,
     read_ids,
     read_target,
-    read_times,
     require_columns,
 )
-from aru.data.frequency import Frequency, Times
+from aru.data.frequency import Frequency
 from aru.data.guess import frequency_hint
+from aru.data.moments import read_times
 from aru.data.plain import read_plain
 from aru.errors import REPORTED, ColumnError, DuplicateError, FrequencyError, InputError, Offending, quoted
 
@@ -42,7 +43,7 @@ class Panel:
     """Rows sorted by series and time, without gaps. Series i owns rows starts[i] : starts[i] + lengths[i].
 
     A gap that is longer than any forecast looks back is not filled completely: `skipped` counts the steps left out
-    just before a row.
+    just before a row. `clock` is that of timestamps; None for integers.
     """
 
     ids: pd.Index[Any]
@@ -53,7 +54,7 @@ class Panel:
     columns: Mapping[str, Column]
     inserted: Bools
     skipped: Ints
-    datetime: bool
+    clock: Clock | None
 
     @property
     def series(self) -> Ints:
@@ -101,7 +102,7 @@ class Panel:
         rows = np.asarray(rows)
         first = rows[:REPORTED]
         series = np.searchsorted(self.starts, first, side="right") - 1
-        return name_rows(self.ids[series], self.ds[first], self.datetime, len(rows))
+        return name_rows(self.ids[series], self.ds[first], self.clock, len(rows))
 
 
 class Known(NamedTuple):
@@ -116,7 +117,7 @@ class Observations(NamedTuple):
 
     rows: SortedRows
     ids: pd.Index[Any]
-    datetime: bool
+    clock: Clock | None
     name: str
 
     @property
@@ -127,7 +128,7 @@ class Observations(NamedTuple):
     def name_rows(self, rows: Ints) -> Offending:
         """These rows, as a person would name them."""
         first = rows[:REPORTED]
-        return name_rows(self.ids[self.rows.codes[first]], self.rows.ds[first], self.datetime, len(rows))
+        return name_rows(self.ids[self.rows.codes[first]], self.rows.ds[first], self.clock, len(rows))
 
 
 def read_panel(
@@ -143,9 +144,9 @@ def read_panel(
 
     With `settled` errors do not recommend another frequency, because it can no longer be changed.
     """
-    rows, ids, datetime = _read_rows(df, freq, ["y", *columns], name)
-    position = _positions(rows, ids, freq, datetime, name, settled)
-    return _fill_gaps(rows, ids, position, freq, max_gap, datetime, settled)
+    rows, ids, clock = _read_rows(df, freq, ["y", *columns], name)
+    position = _positions(rows, ids, freq, clock, name, settled)
+    return _fill_gaps(rows, ids, position, freq, max_gap, clock, settled)
 
 
 def read_observations(df: Any, freq: Frequency, columns: Sequence[str], name: str = "df") -> Observations:
@@ -158,7 +159,7 @@ def continuation(new: Observations, freq: Frequency, known: Known, max_gap: int 
 
     Gaps before the new rows are filled from each series' latest time on. Late rows are returned as they are.
     """
-    rows, ids, datetime, name = new
+    rows, ids, clock, name = new
     if len(known.ids) and (known.ids.dtype == np.int64) != (ids.dtype == np.int64):
         kinds = ("integers", "strings") if known.ids.dtype == np.int64 else ("strings", "integers")
         raise ColumnError(
@@ -168,7 +169,7 @@ def continuation(new: Observations, freq: Frequency, known: Known, max_gap: int 
     never = np.iinfo(np.int64).min
     last = np.where(at >= 0, known.last[at], never) if len(known.ids) else np.full(len(ids), never)
     old = rows.ds <= last[rows.codes]
-    past = rows.select(old).panel(ids, datetime)
+    past = rows.select(old).panel(ids, clock)
     # The latest known time of a series is added as its first row, so that steps count from it, and removed at the end.
     anchors = np.flatnonzero(at >= 0)
     rows = SortedRows(
@@ -178,61 +179,65 @@ def continuation(new: Observations, freq: Frequency, known: Known, max_gap: int 
         {k: _append(c, len(anchors), ~old) for k, c in rows.data.items()},
     )
     rows = rows.sorted()
-    position = _positions(rows, ids, freq, datetime, name, settled=True)
-    panel = _fill_gaps(rows, ids, position, freq, max_gap, datetime, settled=True)
+    position = _positions(rows, ids, freq, clock, name, settled=True)
+    panel = _fill_gaps(rows, ids, position, freq, max_gap, clock, settled=True)
     return panel.select(panel.ds > last[panel.series]), past
 
 
 def next_steps(new: Observations, freq: Frequency, known: Known) -> Panel | None:
     """The panel of `continuation` if there is exactly one row per known series, its next step; None otherwise."""
-    rows, ids, datetime, _ = new
+    rows, ids, clock, _ = new
     same = ids is known.ids or ids.equals(known.ids)
     if len(rows.codes) != len(ids) or not same or not (rows.ds > known.last).all():
         return None
-    return rows.panel(ids, datetime) if (freq.steps(known.last, rows.ds) == 1).all() else None
+    return rows.panel(ids, clock) if (freq.steps(known.last, rows.ds) == 1).all() else None
 
 
 def read_future(df: Any, freq: Frequency, columns: Sequence[str], name: str = "futr_df") -> Panel:
     """Rows of known-future covariates, sorted by series and time. Gaps are not filled."""
-    rows, ids, datetime = _read_rows(df, freq, columns, name)
-    return rows.panel(ids, datetime)
+    rows, ids, clock = _read_rows(df, freq, columns, name)
+    return rows.panel(ids, clock)
 
 
-def _read_rows(df: Any, freq: Frequency, columns: Sequence[str], name: str) -> tuple[SortedRows, pd.Index[Any], bool]:
-    """Checked rows sorted by series and time, the series' ids in order, and whether time is a datetime."""
-    ids, ds, datetime, data = read_plain(df, freq, columns) or _read_any(df, freq, columns, name)
+def _read_rows(
+    df: Any, freq: Frequency, columns: Sequence[str], name: str
+) -> tuple[SortedRows, pd.Index[Any], Clock | None]:
+    """Checked rows sorted by series and time, the series' ids in order, and the clock of timestamps."""
+    ids, ds, clock, data = read_plain(df, freq, columns) or _read_any(df, freq, columns, name)
     y = data.pop("y", None)
     assert not isinstance(y, Categories)
     y = np.full(len(ds), np.nan) if y is None else y
     if len(ids) == 1 or (ids.is_monotonic_increasing and ids.is_unique):  # one row of each series, in order
-        return SortedRows(np.arange(len(ids)), ds.copy(), y, data), ids, datetime  # `ds` may be the caller's memory
+        return SortedRows(np.arange(len(ids)), ds.copy(), y, data), ids, clock  # `ds` may be the caller's memory
     codes, unique = pd.factorize(ids, sort=True)
     rows = SortedRows(codes, ds, y, data).sorted()
     same = (rows.codes[1:] == rows.codes[:-1]) & (rows.ds[1:] == rows.ds[:-1])
     if same.any():
-        twice = Observations(rows, unique, datetime, name).name_rows(np.flatnonzero(same) + 1)
+        twice = Observations(rows, unique, clock, name).name_rows(np.flatnonzero(same) + 1)
         raise DuplicateError(
             f"`{name}` has {len(twice)} duplicate rows for a series and time: {twice}",
             "Keep one row of each.",
             rows=twice,
         )
-    return rows, unique, datetime
+    return rows, unique, clock
 
 
 def _read_any(
     df: Any, freq: Frequency, columns: Sequence[str], name: str
-) -> tuple[pd.Index[Any], Times, bool, dict[str, Column]]:
+) -> tuple[pd.Index[Any], Times, Clock | None, dict[str, Column]]:
     frame = as_frame(df, name)
     require_columns(frame, ["unique_id", "ds", *columns], name)
     if len(frame) == 0:
         raise InputError(f"`{name}` has no rows")
     ids = read_ids(frame, name)
-    ds, datetime = read_times(frame, freq, name)
+    ds, clock = read_times(frame, freq, name)
     data = {c: read_target(frame, name) if c == "y" else read_column(frame, c, name) for c in columns}
-    return ids, ds, datetime, data
+    return ids, ds, clock, data
 
 
-def _positions(rows: SortedRows, ids: pd.Index[Any], freq: Frequency, datetime: bool, name: str, settled: bool) -> Ints:
+def _positions(
+    rows: SortedRows, ids: pd.Index[Any], freq: Frequency, clock: Clock | None, name: str, settled: bool
+) -> Ints:
     """Steps of each row since the first row of its series."""
     starts = np.flatnonzero(np.diff(rows.codes, prepend=-1))
     first = np.repeat(starts, np.diff(np.append(starts, len(rows.codes))))
@@ -240,10 +245,10 @@ def _positions(rows: SortedRows, ids: pd.Index[Any], freq: Frequency, datetime: 
         return np.arange(len(rows.ds)) - first
     position = freq.steps(rows.ds[first], rows.ds)
     if (position < 0).any():
-        beside = Observations(rows, ids, datetime, name).name_rows(np.flatnonzero(position < 0))
+        beside = Observations(rows, ids, clock, name).name_rows(np.flatnonzero(position < 0))
         raise FrequencyError(
             f"{len(beside)} rows of `{name}` do not lie on the grid of `freq={quoted(freq.freq)}`: {beside}",
-            SETTLED if settled else frequency_hint(rows.longest(), datetime),
+            SETTLED if settled else frequency_hint(rows.longest(), clock is not None),
             columns=["ds"],
             rows=beside,
         )
@@ -274,7 +279,7 @@ class SortedRows(NamedTuple):
         data = {k: map_rows(c, lambda a: a[keep]) for k, c in self.data.items()}
         return SortedRows(self.codes[keep], self.ds[keep], self.y[keep], data)
 
-    def panel(self, ids: pd.Index[Any], datetime: bool) -> Panel:
+    def panel(self, ids: pd.Index[Any], clock: Clock | None) -> Panel:
         """The rows as a panel. Gaps are not filled."""
         lengths = np.bincount(self.codes, minlength=len(ids))
         return Panel(
@@ -286,7 +291,7 @@ class SortedRows(NamedTuple):
             columns=self.data,
             inserted=np.zeros(len(self.ds), bool),
             skipped=np.zeros(len(self.ds), np.int64),
-            datetime=datetime,
+            clock=clock,
         )
 
 
@@ -303,7 +308,7 @@ def _fill_gaps(
     position: Ints,
     freq: Frequency,
     max_gap: int | None,
-    datetime: bool,
+    clock: Clock | None,
     settled: bool,
 ) -> Panel:
     """Insert a row for every missing step, at most `max_gap` per gap. Further steps are counted as skipped."""
@@ -316,7 +321,7 @@ def _fill_gaps(
         raise FrequencyError(
             f"On the grid of `freq={quoted(freq.freq)}` {int(filled.sum()):,} steps would be missing between {n:,} "
             "rows",
-            SETTLED if settled else frequency_hint(rows.longest(), datetime),
+            SETTLED if settled else frequency_hint(rows.longest(), clock is not None),
             columns=["ds"],
         )
     target = np.arange(n) + np.cumsum(filled)
@@ -346,7 +351,7 @@ def _fill_gaps(
         columns={k: _spread(c, target, total) for k, c in rows.data.items()},
         inserted=inserted,
         skipped=skipped,
-        datetime=datetime,
+        clock=clock,
     )
 
 

@@ -11,8 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from aru.data.columns import EARLIEST, LATEST, Column, as_categories
-from aru.data.frequency import Frequency, Times
+from aru.data.clock import Clock, Times
+from aru.data.columns import LARGEST_NUMBER, Column, as_categories
+from aru.data.frequency import Frequency
+from aru.data.moments import EARLIEST, LATEST
 
 CHECKED_ROWS = 256  # up to this many rows, each value of `ds` is checked
 _ISO = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?)?")
@@ -23,7 +25,7 @@ class Plain(NamedTuple):
 
     ids: pd.Index[Any]
     ds: Times
-    datetime: bool
+    clock: Clock | None
     data: dict[str, Column]
 
 
@@ -36,7 +38,7 @@ def read_plain(df: Any, freq: Frequency, columns: Sequence[str]) -> Plain | None
     values = _arrays(df, ("unique_id", "ds", *columns))
     if values is None:
         return None
-    ids, ds = values.pop("unique_id"), _plain_times(values.pop("ds"))
+    ids, ds = values.pop("unique_id"), _plain_times(values.pop("ds"), freq.clock)
     datetime = ds.dtype.kind == "M"
     if not (_is_text(ids) or ids.dtype == np.int64) or isinstance(freq.freq, int if datetime else str):
         return None
@@ -50,13 +52,13 @@ def read_plain(df: Any, freq: Frequency, columns: Sequence[str]) -> Plain | None
     for name, column in values.items():
         if column.dtype.kind in "iuf":
             data[name] = numbers = column.astype(np.float64)
-            if np.isinf(numbers).any():
+            if (np.abs(numbers) > LARGEST_NUMBER).any():
                 return None
         elif name != "y" and _is_text(column):
             data[name] = as_categories(column)
         else:
             return None
-    return Plain(pd.Index(ids, dtype=ids.dtype), ds.view(np.int64), datetime, data)
+    return Plain(pd.Index(ids, dtype=ids.dtype), ds.view(np.int64), freq.clock if datetime else None, data)
 
 
 def _arrays(df: Any, columns: Sequence[str]) -> dict[str, npt.NDArray[Any]] | None:
@@ -78,9 +80,14 @@ def _arrays(df: Any, columns: Sequence[str]) -> dict[str, npt.NDArray[Any]] | No
     return values if len(shape) == 1 and shape[0] and all(v.shape == shape for v in values.values()) else None
 
 
-def _plain_times(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """A few ISO texts or Python datetimes as numpy's; any other values unchanged."""
+def _plain_times(values: npt.NDArray[Any], clock: Clock) -> npt.NDArray[Any]:
+    """Times, a few ISO texts and Python datetimes as numpy's; any other values as objects, for the general checks."""
+    in_utc = _is_text(values[:CHECKED_ROWS]) and all(value[-1:] == "Z" for value in values[:CHECKED_ROWS])
+    if clock.wall if in_utc else clock.utc and values.dtype.kind != "i":
+        return values.astype(object)
     if values.dtype == object and len(values) <= CHECKED_ROWS:
+        if in_utc:
+            values = np.array([value[:-1] for value in values], object)
         types = set(map(type, values))
         sure = all(map(_ISO.fullmatch, values)) if types == {str} else types <= {dt.datetime, pd.Timestamp}
         if sure and (types == {str} or not any(value.tzinfo for value in values)):

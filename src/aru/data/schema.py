@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
+import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -20,12 +21,13 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from aru.data.clock import Clock, Times
 from aru.data.columns import Categories, Column, Floats, Ints
-from aru.data.frequency import CODES, Frequency, Times, calendar_codes
+from aru.data.frequency import CODES, Frequency, calendar_codes
 from aru.data.panel import Panel
 from aru.data.rows import Rows, Static
 from aru.data.target import Support
-from aru.errors import SHOWN, ColumnError, Offending, listing, name_series, quoted
+from aru.errors import SHOWN, AruWarning, ColumnError, Offending, listing, name_series, quoted
 from aru.settings import Settings
 
 OUTSIDE = 1.0  # how far a number may leave its training range, in units of the range, before it is cut off
@@ -47,9 +49,21 @@ class NumberColumn:
     def encode(self, values: Floats) -> Floats:
         """Two columns: the rescaled value (0 where missing) and whether it is missing."""
         missing = np.isnan(values)
-        scaled = (values - self.low) / ((self.high - self.low) or 1.0)
-        scaled = np.where(missing, 0.0, scaled.clip(-OUTSIDE, 1 + OUTSIDE))
+        scaled = np.where(missing, 0.0, self._rescale(values).clip(-OUTSIDE, 1 + OUTSIDE))
         return np.stack([scaled, missing.astype(np.float64)], -1)
+
+    def unlike(self, values: Floats) -> str:
+        """What is unlike training in these values, for a warning; empty if nothing is."""
+        scaled = self._rescale(values)
+        far = (scaled < -OUTSIDE) | (scaled > 1 + OUTSIDE)
+        if not far.any():
+            return ""
+        share = f"{far.sum()} of {(~np.isnan(values)).sum()} rows"
+        examples = listing([f"{value:g}" for value in dict.fromkeys(values[far].tolist())], 3)
+        return f"{quoted(self.name)} lies far outside of {self.low:g} to {self.high:g} in {share} ({examples})"
+
+    def _rescale(self, values: Floats) -> Floats:
+        return (values - self.low) / ((self.high - self.low) or 1.0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,6 +83,17 @@ class CategoryColumn:
         """Codes in training's vocabulary, 0 for anything else. 1 and 1.0 are the same, unless training had both."""
         known = [self._known.get(value, self._numbers.get(whole_number(value), 0)) for value in column.values]
         return np.array([*known, 0])[column.codes]
+
+    def unlike(self, column: Categories) -> str:
+        """What is unlike training in this column, for a warning; empty if nothing is. New series are no surprise."""
+        if self.name == "unique_id":
+            return ""
+        new = np.flatnonzero((self.encode(column) == 0) & (column.codes >= 0))
+        if len(new) == 0:
+            return ""
+        examples = listing([repr(column.values[code]) for code in dict.fromkeys(column.codes[new].tolist())], 3)
+        share = f"{len(new)} of {(column.codes >= 0).sum()} rows"
+        return f"{quoted(self.name)} has categories that training never saw in {share} ({examples})"
 
     def encode_calendar(self, ds: Times) -> Ints:
         """Codes of the calendar feature of this name."""
@@ -114,7 +139,14 @@ class Schema:
     futr: Group
     hist: Group
     stat: Group
+    zone: str | None  # whose calendar counts; None: times are kept as its clocks show them, or have none
+    jump: int  # how far beyond the newest time of all series a new row may lie (`aru.data.jumps`)
     scale_prior: float | None = None  # what `scaler="auto"` found (`aru.nn.windows.Scaling`)
+
+    @property
+    def clock(self) -> Clock | None:
+        """How timestamps are kept; None for integers."""
+        return Clock(self.zone) if self.datetime else None
 
     @property
     def support(self) -> Support:
@@ -128,8 +160,10 @@ class Schema:
 
     def encode(self, panel: Panel) -> Rows:
         """Encode the rows of a panel."""
-        futr, futr_cat = self._encode_known(panel.ds, panel.columns, panel.name_rows)
-        hist, hist_cat = _encode_group(self.hist, panel.columns, len(panel.ds), panel.name_rows)
+        odd: list[str] = []
+        futr, futr_cat = self._encode_known(panel.ds, panel.columns, panel.name_rows, odd)
+        hist, hist_cat = _encode_group(self.hist, panel.columns, len(panel.ds), panel.name_rows, odd)
+        _warn_odd(odd)
         observed = panel.observed
         return Rows(
             ds=torch.from_numpy(panel.ds),
@@ -143,15 +177,20 @@ class Schema:
 
     def encode_ahead(self, ds: Times, columns: Mapping[str, Column], name_rows: NameRows) -> Rows:
         """Encode (series, h) future rows. `columns` holds their known covariates, one series after the other."""
-        futr, futr_cat = self._encode_known(ds.ravel(), columns, name_rows)
+        odd: list[str] = []
+        futr, futr_cat = self._encode_known(ds.ravel(), columns, name_rows, odd)
+        _warn_odd(odd)
         futr, futr_cat = (v.reshape(*ds.shape, v.shape[-1]) for v in (futr, futr_cat))
         return Rows.known_ahead(torch.from_numpy(ds), futr, futr_cat, len(self.hist[0]), len(self.hist[1]))
 
-    def _encode_known(self, ds: Times, columns: Mapping[str, Column], name_rows: NameRows) -> tuple[Tensor, Tensor]:
+    def _encode_known(
+        self, ds: Times, columns: Mapping[str, Column], name_rows: NameRows, odd: list[str]
+    ) -> tuple[Tensor, Tensor]:
         """Encode known-future covariates and the calendar."""
-        futr, futr_cat = _encode_group(self.futr, columns, len(ds), name_rows)
+        futr, futr_cat = _encode_group(self.futr, columns, len(ds), name_rows, odd)
         if not self.calendar:
             return futr, futr_cat
+        ds = Clock(self.zone).local(ds)
         calendar = np.stack([c.encode_calendar(ds) for c in self.calendar], -1)
         codes = torch.from_numpy(calendar.astype(np.int32))
         return futr, torch.cat([futr_cat, codes], -1) if futr_cat.shape[-1] else codes
@@ -160,14 +199,17 @@ class Schema:
         """Encode static covariates, and with `series_id` the id of the series."""
         if any(c.name == "unique_id" for c in self.stat[1]):
             columns = {**columns, "unique_id": id_column(ids)}
-        return Static(*_encode_group(self.stat, columns, len(ids), lambda rows: name_series(ids[rows])))
+        odd: list[str] = []
+        static = Static(*_encode_group(self.stat, columns, len(ids), lambda rows: name_series(ids[rows]), odd))
+        _warn_odd(odd)
+        return static
 
     @functools.cached_property
     def no_rows(self) -> Rows:
         """Zero rows: the type and the width of every field."""
         columns = {c.name: np.zeros(0) for group in (self.futr, self.hist) for part in group for c in part}
         none = np.zeros(0, np.int64)
-        panel = Panel(pd.Index([]), none, none, none, np.zeros(0), columns, np.zeros(0, bool), none, self.datetime)
+        panel = Panel(pd.Index([]), none, none, none, np.zeros(0), columns, np.zeros(0, bool), none, self.clock)
         return self.encode(panel)
 
     def no_static(self) -> Static:
@@ -231,7 +273,10 @@ def whole_number(value: str) -> str:
     return match[1] if match else ""
 
 
-def _encode_group(group: Group, columns: Mapping[str, Column], n: int, name_rows: NameRows) -> tuple[Tensor, Tensor]:
+def _encode_group(
+    group: Group, columns: Mapping[str, Column], n: int, name_rows: NameRows, odd: list[str]
+) -> tuple[Tensor, Tensor]:
+    """Encode columns, and add to `odd` what in them is unlike training."""
     numbers, categories = group
     values = np.zeros((n, 2 * len(numbers)), np.float32)
     for i, number in enumerate(numbers):
@@ -239,6 +284,7 @@ def _encode_group(group: Group, columns: Mapping[str, Column], n: int, name_rows
         if isinstance(column, Categories):
             column = _read_numbers(number, column, name_rows)
         values[:, 2 * i : 2 * i + 2] = number.encode(column)
+        odd.append(number.unlike(column))
     codes = np.zeros((n, len(categories)), np.int32)
     for i, category in enumerate(categories):
         column = columns[category.name]
@@ -246,9 +292,21 @@ def _encode_group(group: Group, columns: Mapping[str, Column], n: int, name_rows
             column = _read_truths(category.name, column, name_rows)
         if isinstance(column, Categories):
             codes[:, i] = category.encode(column)
+            odd.append(category.unlike(column))
         elif not np.isnan(column).all():  # a column without any value is all "unknown"
             _refuse_numbers(category.name, column, name_rows)
     return torch.from_numpy(values), torch.from_numpy(codes)
+
+
+def _warn_odd(odd: Sequence[str]) -> None:
+    """One warning about all covariates that are unlike those of training."""
+    if any(odd):
+        warnings.warn(
+            f"Covariates are unlike those of training: {'; '.join(filter(None, odd))}. Unknown categories count as "
+            "missing, and numbers are cut off.",
+            AruWarning,
+            stacklevel=3,
+        )
 
 
 def _read_numbers(number: NumberColumn, column: Categories, name_rows: NameRows) -> Floats:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from aru.data.clock import Times
 from aru.data.columns import Ints
-from aru.data.frequency import Times
 from aru.data.model_columns import Issued
 from aru.data.panel import Panel
 from aru.data.rows import Ragged

@@ -28,6 +28,8 @@ import torch
 from torch import Tensor
 
 from aru.data.columns import Ints
+from aru.data.frequency import Frequency
+from aru.data.jumps import untrained_jump
 from aru.data.model_columns import Issued
 from aru.data.rows import Ragged, Rows, Static
 from aru.data.schema import Schema
@@ -91,6 +93,7 @@ class CorrectionEngine(Engine):
         models: int,
         levels: tuple[float, ...],
         kinds: tuple[bool, bool],
+        freq: Frequency,
     ) -> None:
         """`kinds`: whether ids are integers, and whether times are datetimes."""
         h = settings.h
@@ -120,6 +123,8 @@ class CorrectionEngine(Engine):
             integer=False,
             unit=1.0,
             typical_scale=1.0,
+            zone=freq.clock.zone if freq.clock.utc else None,
+            jump=untrained_jump(freq.freq, kinds[1], self.max_gap),
             calendar=(),
             futr=((), ()),
             hist=((), ()),

@@ -11,9 +11,9 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from aru.data.clock import Times
 from aru.data.columns import read_static
 from aru.data.frames import FrameStyle, forecast_names, quantiles_of
-from aru.data.frequency import Times
 from aru.data.panel import Panel, read_future
 from aru.data.rows import Ragged, Rows
 from aru.errors import AruWarning, FutureError, listing, name_series

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from aru.data.clock import Clock, Times
 from aru.data.columns import LARGEST, Column, Ints, map_rows, name_rows
-from aru.data.frequency import Frequency, Times
+from aru.data.frequency import Frequency
 from aru.data.panel import Panel
 from aru.data.rows import Rows
 from aru.data.schema import Schema
@@ -20,17 +21,17 @@ def future_rows(
 ) -> tuple[Times, Rows]:
     """Timestamps and encoded covariates of the next h steps: (series, h)."""
     if panel is None:
-        ds = _horizon(freq, ids, last, h, schema.datetime)
+        ds = _horizon(freq, ids, last, h, schema.clock)
         return ds, _encode(schema, ids, ds, {})
     if freq.freq is None:
         at, ds = _next_rows(panel, ids, last, h)
     else:
-        ds = _horizon(freq, ids, last, h, schema.datetime)
+        ds = _horizon(freq, ids, last, h, schema.clock)
         at = _matching_rows(panel, ids, ds)
         if (at < 0).any():
             series, lead = np.nonzero(at < 0)
             some = slice(REPORTED)
-            rows = name_rows(ids[series[some]], ds[series[some], lead[some]], panel.datetime, len(series))
+            rows = name_rows(ids[series[some]], ds[series[some], lead[some]], panel.clock, len(series))
             raise FutureError(
                 f"`futr_df` has no row for {len(series)} of {at.size} future steps: {rows}",
                 f"Give the covariates of the next {h} steps of every series.",
@@ -46,7 +47,7 @@ def first_rows(schema: Schema, freq: Frequency, h: int, panel: Panel) -> tuple[T
     if apart.any():
         series, lead = np.nonzero(apart)
         some = slice(REPORTED)
-        rows = name_rows(panel.ids[series[some]], ds[series[some], lead[some] + 1], panel.datetime, len(series))
+        rows = name_rows(panel.ids[series[some]], ds[series[some], lead[some] + 1], panel.clock, len(series))
         raise FutureError(
             f"The first {h} rows of `futr_df` are not consecutive steps of `freq={quoted(freq.freq)}` at {rows}",
             "Give every step.",
@@ -55,12 +56,12 @@ def first_rows(schema: Schema, freq: Frequency, h: int, panel: Panel) -> tuple[T
     return ds, _encode(schema, panel.ids, ds, _pick(panel, at))
 
 
-def _horizon(freq: Frequency, ids: pd.Index[Any], last: Times, h: int, datetime: bool) -> Times:
+def _horizon(freq: Frequency, ids: pd.Index[Any], last: Times, h: int, clock: Clock | None) -> Times:
     """Future times; refuse those that would overflow."""
     ds = freq.horizon(last, h)
     wraps = np.flatnonzero((ds[:, 0] <= last) | (ds[:, 1:] <= ds[:, :-1]).any(1))
     if len(wraps):
-        rows = name_rows(ids[wraps], last[wraps], datetime)
+        rows = name_rows(ids[wraps], last[wraps], clock)
         raise ValueRangeError(
             f"The {h} steps after these rows lie beyond {LARGEST}, the largest integer that ds can hold: {rows}",
             "Fit on smaller integers, or use a shorter horizon.",
@@ -114,5 +115,5 @@ def _encode(schema: Schema, ids: pd.Index[Any], ds: Times, columns: dict[str, Co
     return schema.encode_ahead(
         np.ascontiguousarray(ds),
         columns,
-        lambda rows: name_rows(ids[rows[:REPORTED] // h], ds.ravel()[rows[:REPORTED]], schema.datetime, len(rows)),
+        lambda rows: name_rows(ids[rows[:REPORTED] // h], ds.ravel()[rows[:REPORTED]], schema.clock, len(rows)),
     )

@@ -8,8 +8,9 @@ import numpy as np
 import pandas as pd
 import torch
 
+from aru.data.clock import Times
 from aru.data.columns import Bools, Ints
-from aru.data.frequency import Frequency, Times
+from aru.data.frequency import Frequency
 from aru.data.panel import Panel
 from aru.data.schema import Schema
 from aru.runtime.records import Past, Record

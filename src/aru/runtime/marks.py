@@ -195,7 +195,7 @@ def warn_cutoffs(trained: Trained, panel: Panel, cutoffs: Ints) -> bool:
     if len(inside):
         warnings.warn(
             f"{len(inside)} series have cutoffs inside the training data: "
-            f"{name_rows(panel.ids[inside], first[inside], panel.datetime)}. These scores are too good; "
+            f"{name_rows(panel.ids[inside], first[inside], panel.clock)}. These scores are too good; "
             "evaluate on later rows.",
             AruWarning,
             stacklevel=4,

@@ -8,6 +8,7 @@ from typing import Any
 from aru.data.columns import as_frame
 from aru.data.frames import FrameStyle
 from aru.data.frequency import Frequency
+from aru.data.jumps import untrained_jump
 from aru.data.schema import Schema
 from aru.models import build
 from aru.models.interface import Model
@@ -42,6 +43,8 @@ def open_pretrained(settings: Settings) -> ForecastRuntime:
         futr=((), ()),
         hist=((), ()),
         stat=((), ()),
+        zone=None,
+        jump=untrained_jump(settings.freq, datetime, CONTEXT),
     )
     model = ZeroShot(settings, schema)
     model.load(str(settings.size))
@@ -55,16 +58,23 @@ def suit(runtime: ForecastRuntime, df: Any) -> ForecastRuntime:
     if not {"unique_id", "ds"} <= set(frame.columns):
         return runtime  # reading it will say so
     style = FrameStyle.of(frame)
-    return with_types(runtime, frame["unique_id"].dtype.is_integer(), style.ds != "int", style)
+    suited = with_types(runtime, frame["unique_id"].dtype.is_integer(), style.ds != "int", style.zone)
+    return ForecastRuntime(
+        suited.engine, suited.freq, dataclasses.replace(suited.style, backend=style.backend, ds=style.ds)
+    )
 
 
-def with_types(runtime: ForecastRuntime, integer_ids: bool, datetime: bool, style: FrameStyle) -> ForecastRuntime:
-    """The same for these types, and for results of this style."""
-    schema, engine = runtime.schema, runtime.engine
-    datetime = datetime or isinstance(runtime.freq.freq, str)  # integers as times are then refused
-    if (integer_ids, datetime) != (schema.integer_ids, schema.datetime):
-        schema = dataclasses.replace(schema, integer_ids=integer_ids, datetime=datetime)
+def with_types(runtime: ForecastRuntime, integer_ids: bool, datetime: bool, zone: str | None) -> ForecastRuntime:
+    """The same for ids and times of these types, the latter in this time zone."""
+    engine, freq = runtime.engine, Frequency(runtime.freq.freq, zone)
+    datetime = datetime or isinstance(freq.freq, str)  # integers as times are then refused
+    schema = dataclasses.replace(
+        runtime.schema,
+        integer_ids=integer_ids,
+        datetime=datetime,
+        zone=zone if freq.clock.utc else None,
+        jump=untrained_jump(freq.freq, datetime, CONTEXT),
+    )
+    if schema != runtime.schema:
         engine = NetworkEngine(engine.settings, schema, engine.models, engine.device, engine.networks)
-    elif style == runtime.style:
-        return runtime
-    return ForecastRuntime(engine, runtime.freq, style)
+    return ForecastRuntime(engine, freq, dataclasses.replace(runtime.style, zone=zone).on(freq))

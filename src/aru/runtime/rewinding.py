@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import torch
 
+from aru.data.clock import Clock, Times
 from aru.data.columns import Bools, Ints, name_rows, show_times
-from aru.data.frequency import Times
 from aru.errors import InputError
 from aru.runtime.engine import Engine
 from aru.runtime.records import Past, Record, take_back
@@ -29,10 +29,10 @@ def rewind(engine: Engine, ids: pd.Index[Any], record: Record, before: int) -> R
 
     Missing values right before it may have been filled in because of a later row, so they are taken back, too.
     """
-    datetime = engine.schema.datetime
-    (shown,) = show_times(np.array([before]), datetime)
+    clock = engine.schema.clock
+    (shown,) = show_times(np.array([before]), clock)
     last = record.now.last.cpu().numpy()
-    _refuse(last < before, ids, last, datetime, f"have no rows at or after {shown}, their latest are", "")
+    _refuse(last < before, ids, last, clock, f"have no rows at or after {shown}, their latest are", "")
     if not isinstance(record.past, Past):
         raise InputError(
             "The store keeps no recent rows that could be taken back: it was created with `correctable_steps=0`", FORGET
@@ -44,15 +44,15 @@ def rewind(engine: Engine, ids: pd.Index[Any], record: Record, before: int) -> R
     kept = np.where(keep.any(1), keep.shape[1] - keep[:, ::-1].argmax(1), 0)
     begun, oldest = (anchor.steps >= 0).cpu().numpy(), anchor.last.cpu().numpy()
     _refuse(
-        begun & (oldest >= before), ids, oldest, datetime,
+        begun & (oldest >= before), ids, oldest, clock,
         f"keep only the latest {record.correctable_steps} rows, which is not enough to go back to {shown}; they can go "
         "back to right after", FORGET,
     )  # fmt: skip
-    _refuse(~begun & (kept == 0), ids, ds[:, 0], datetime, f"have no value before {shown}, they begin at", FORGET)
+    _refuse(~begun & (kept == 0), ids, ds[:, 0], clock, f"have no value before {shown}, they begin at", FORGET)
     return Rewound(take_back(engine, record, torch.from_numpy(kept)), buffered - kept)
 
 
-def _refuse(which: Bools, ids: pd.Index[Any], times: Times, datetime: bool, why: str, remedy: str) -> None:
+def _refuse(which: Bools, ids: pd.Index[Any], times: Times, clock: Clock | None, why: str, remedy: str) -> None:
     if which.any():
-        rows = name_rows(ids[which], times[which], datetime)
+        rows = name_rows(ids[which], times[which], clock)
         raise InputError(f"{len(rows)} series {why} {rows}", f"{remedy} Nothing was changed.".strip(), rows=rows)

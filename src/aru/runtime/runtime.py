@@ -13,9 +13,11 @@ import numpy as np
 import pandas as pd
 import torch
 
-from aru.data.columns import Bools, Ints, as_frame, read_times
+from aru.data.columns import Bools, Ints, as_frame
 from aru.data.frames import FrameStyle
 from aru.data.frequency import Frequency
+from aru.data.jumps import Newest, refuse_apart
+from aru.data.moments import read_times
 from aru.data.panel import Observations, Panel, read_observations, read_panel
 from aru.data.schema import Schema
 from aru.data.target import check_values
@@ -23,7 +25,7 @@ from aru.errors import ColumnError, InputError, verbatim
 from aru.nn.tree import flatten, leaves, rebuild
 from aru.runtime.engine import Engine
 from aru.runtime.records import Record, begin, code_limits, impossible
-from aru.runtime.update import Invalid, Late, Update, begin_with_values, compute_update
+from aru.runtime.update import Invalid, Late, Update, compute_update, leave_out_empty, warn_empty
 from aru.store.contract import About
 from aru.store.layout import FORMAT, Layout, unreadable
 
@@ -57,20 +59,25 @@ class Runtime(Generic[AnyEngine]):
         self.check_kinds(new, name)
         return new
 
-    def read_history(self, df: Any, in_sight: int = 0) -> Panel:
+    def read_history(self, df: Any, in_sight: int = 0, allow_jump: bool = False) -> Panel:
         """Check a frame of whole series. Long gaps are shortened to what a forecast can see plus `in_sight` steps."""
         max_gap = self.engine.max_gap + in_sight
         panel = read_panel(df, self.freq, self.engine.columns, max_gap=max_gap, settled=True)
         self.check_kinds(panel, "df")
         check_values(panel, self.engine.rules)
-        return begin_with_values(panel, np.ones(len(panel.ids), bool), "df")
+        if not allow_jump:
+            refuse_apart(panel, self.freq, "df")
+        total = len(panel.ids)
+        panel, lost = leave_out_empty(panel)
+        warn_empty(lost, total)
+        return panel
 
     def check_kinds(self, panel: Panel | Observations, name: str) -> None:
         """Refuse ids or times of another type than in training: they would look like new series or late rows."""
         schema = self.engine.schema
         for column, known, given, kinds in (
             ("unique_id", schema.integer_ids, pd.api.types.is_integer_dtype(panel.ids), ("strings", "integers")),
-            ("ds", schema.datetime, panel.datetime, ("integers", "timestamps")),
+            ("ds", schema.datetime, panel.clock is not None, ("integers", "timestamps")),
         ):
             if len(panel.ids) and bool(given) != known:
                 raise ColumnError(
@@ -84,26 +91,32 @@ class Runtime(Generic[AnyEngine]):
         new: Observations,
         ids: pd.Index[Any],
         record: Record,
+        newest: int | None,
         static_df: Any = None,
         late: Late = "raise",
         invalid: Invalid = "raise",
         style: FrameStyle | None = None,
+        allow_jump: bool = False,
         resent: bool = False,
     ) -> Update:
         """The records after new observations. `ids` and `record` are the known series among those in `new`.
 
-        With `resent` these very rows were consumed before, so that none of them is late.
+        `newest` is the newest time of all known series, also of those not in `new`; None if there are none. With
+        `resent` these very rows were consumed before, so that none of them is late.
         """
         style = style or self.style
+        limit = None if allow_jump else Newest(newest, self.engine.schema.jump)
         with self.engine.threads(len(ids)):
-            return compute_update(self.engine, self.freq, style, new, ids, record, static_df, late, invalid, resent)
+            return compute_update(
+                self.engine, self.freq, style, new, ids, record, static_df, late, invalid, limit, resent
+            )
 
     def read_time(self, value: Any, name: str) -> int:
         """A time from a user, as an internal one."""
-        times, datetime = read_times(as_frame({"unique_id": [""], "ds": [value]}, name), self.freq, name)
-        if datetime != self.schema.datetime:
+        times, clock = read_times(as_frame({"unique_id": [""], "ds": [value]}, name), self.freq, name)
+        if (clock is not None) != self.schema.datetime:
             kinds = ("an integer", "a timestamp")
-            raise InputError(f"`{name}` is {kinds[datetime]}", f"Give {kinds[self.schema.datetime]}.")
+            raise InputError(f"`{name}` is {kinds[clock is not None]}", f"Give {kinds[self.schema.datetime]}.")
         return int(times[0])
 
     # Records
@@ -146,6 +159,8 @@ class Runtime(Generic[AnyEngine]):
             layout=layout.to_json(),
             integer_ids=schema.integer_ids,
             datetime=schema.datetime,
+            zone=self.freq.clock.zone,
+            wall=self.freq.clock.wall,
         )
 
     def _format(self, correctable_steps: int) -> _Format:

@@ -15,6 +15,7 @@ from aru.data.panel import Known, Observations
 BESIDE = "does not lie on the grid of its series"
 WITHOUT_VALUE = "a new series must begin with a value"
 IMPOSSIBLE = "the model cannot take this value"
+FAR_AHEAD = "lies too far ahead of all series"
 REPEATED = "duplicate"
 CONFLICTING = "several rows for this time came at once"
 
@@ -34,16 +35,17 @@ def repeats(frame: pd.DataFrame, columns: Sequence[str]) -> Any:
 
 
 def set_aside(
-    new: Observations, freq: Frequency, known: Known, impossible: Bools
+    new: Observations, freq: Frequency, known: Known, impossible: Bools, far: Bools
 ) -> tuple[Observations, dict[str, Any]]:
     """Split rows: those that can continue or begin a series, and the columns of the others with the reason."""
+    refused = impossible | far
     rows, ids = new.rows, new.ids
     at = known.ids.get_indexer(ids)
     fresh = at < 0
     never = np.iinfo(np.int64).min
     start = np.full(len(ids), never)
     start[~fresh] = known.last[at[~fresh]]
-    later = (rows.ds > start[rows.codes]) & ~impossible
+    later = (rows.ds > start[rows.codes]) & ~refused
     beside = later & (freq.steps(rows.ds, rows.ds) < 0)  # not on any grid of this frequency
     # The first row of a new series decides where its grid begins.
     first = np.flatnonzero(later & ~beside & fresh[rows.codes])
@@ -51,11 +53,11 @@ def set_aside(
     start[rows.codes[first]] = rows.ds[first]
     there = np.flatnonzero(later & ~beside)
     beside[there] = freq.steps(start[rows.codes[there]], rows.ds[there]) < 0
-    beside |= impossible
+    beside |= refused
     values = np.bincount(rows.codes[~beside & ~np.isnan(rows.y)], minlength=len(ids))
     empty = ~beside & (fresh & (values == 0))[rows.codes]
     aside = beside | empty
-    reasons = np.select([impossible, beside], [IMPOSSIBLE, BESIDE], WITHOUT_VALUE).astype(object)
+    reasons = np.select([far, impossible, beside], [FAR_AHEAD, IMPOSSIBLE, BESIDE], WITHOUT_VALUE).astype(object)
     left_out = {
         "unique_id": ids[rows.codes[aside]].to_numpy(),
         "ds": rows.ds[aside],

@@ -27,6 +27,7 @@ class StateTable:
         self.ids: list[Any] = list(ids)
         self._place = {name: place for place, name in enumerate(self.ids)}
         self._room, self._shared = states if shared else tree_map(torch.clone, states), shared
+        self.newest = _newest(self.states)  # the newest time of all series, None without any
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -74,6 +75,7 @@ class StateTable:
     def put(self, ids: Sequence[Any] | pd.Index[Any], states: Any) -> None:
         """Replace the states of known series and append those of new ones."""
         names = list(ids)
+        self.newest = max((time for time in (self.newest, _newest(states)) if time is not None), default=None)
         new = [name for name in names if name not in self._place]
         if len(names) == len(self.ids) and names == self.ids:
             self._room, self._shared = states, True  # every series, in order: nothing is copied
@@ -96,3 +98,7 @@ class StateTable:
             states = self.states
             self._room = tree_map(lambda v: torch.cat([v, v.new_zeros(more - len(v), *v.shape[1:])]), states)
         self._shared = False
+
+
+def _newest(states: Any) -> int | None:
+    return int(states.last.max()) if len(states.last) else None

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from aru.data.clock import Times
 from aru.data.frames import FrameStyle
-from aru.data.frequency import Frequency, Times
+from aru.data.frequency import Frequency
 from aru.data.schema import Schema
 from aru.nn.device import choose_device
 from aru.nn.tree import leaves, rebuild
@@ -84,7 +85,8 @@ def from_saved(saved: Saved, accelerator: AcceleratorName) -> Trained:
     states = rebuild(engine.empty(schema.no_static()), flat)
     if len(saved.series["ids"]) != len(states.last):
         raise ValueError(f"{len(saved.series['ids'])} series but {len(states.last)} states")
-    runtime = ForecastRuntime(engine, Frequency(settings.freq), FrameStyle(**saved.model["frame"]))
+    style = FrameStyle(**saved.model["frame"])
+    runtime = ForecastRuntime(engine, Frequency(settings.freq, style.zone), style)
     runtime.check(states, saved.series["ids"])
     return Trained(
         runtime=runtime,

@@ -7,18 +7,22 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import warnings
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from aru.data.clock import Clock
 from aru.data.columns import Bools, Ints, name_rows, read_static
 from aru.data.frames import FrameStyle
 from aru.data.frequency import Frequency
+from aru.data.jumps import Newest
 from aru.data.panel import Known, Observations, Panel, continuation, next_steps
 from aru.data.schema import Schema
 from aru.data.target import broken, refusal, warn_far, warn_new
-from aru.errors import ConfigError, LateError, Offending, ValueRangeError, name_series, quoted
+from aru.errors import AruWarning, ConfigError, LateError, Offending, ValueRangeError, name_series, quoted
 from aru.nn.tree import concat
 from aru.runtime.engine import Engine
 from aru.runtime.lateness import DUPLICATE, in_reach, judge_past, other_covariates, remembered
@@ -81,13 +85,14 @@ def compute_update(
     static_df: Any,
     late: Late,
     invalid: Invalid,
+    newest: Newest | None,
     resent: bool = False,
 ) -> Update:
     """The records after new observations. `ids` and `record` are the known series among those in `new`.
 
     With `resent` all rows at or before the latest time of their series are duplicates, whatever is still known of them.
-    A row is `invalid` if it is not on the grid of its series, begins a series without a value, or has a value that the
-    model cannot take.
+    A row is `invalid` if it is not on the grid of its series, begins a series without a value, has a value that the
+    model cannot take, or lies too far ahead of `newest`; None allows any time.
     """
     if late not in ("raise", "skip", "correct"):
         raise ConfigError(f"`late={quoted(late)}` is not known", "Choose 'raise', 'skip' or 'correct'.")
@@ -97,11 +102,14 @@ def compute_update(
     if rule is not None and invalid == "raise":
         error = refusal(rule, new)
         raise ValueRangeError(error.problem, f"{error.remedy} Nothing was applied.", columns=["y"], rows=error.rows)
+    far = np.zeros(len(new.y), bool) if newest is None else newest.far(new, freq)
+    if newest is not None and far.any() and invalid == "raise":
+        raise newest.refusal(new, freq, far)
     known = Known(ids, record.now.last.cpu().numpy())
-    panel = next_steps(new, freq, known) if rule is None else None
+    panel = next_steps(new, freq, known) if rule is None and not far.any() else None
     if panel is not None:
         return _take_next(engine, style, panel, record)
-    new, aside = set_aside(new, freq, known, impossible) if invalid == "skip" else (new, None)
+    new, aside = set_aside(new, freq, known, impossible, far) if invalid == "skip" else (new, None)
     panel, past = continuation(new, freq, known, engine.max_gap + record.correctable_steps)
     reasons = np.full(len(past.ds), DUPLICATE, object) if resent else judge_past(ids, remembered(record), past)
     wrong, corrected = reasons != DUPLICATE, np.zeros(len(reasons), bool)
@@ -112,7 +120,7 @@ def compute_update(
     if aside is not None:
         left_out = {name: np.concatenate([aside[name], values]) for name, values in left_out.items()}
     if late == "raise" and wrong.any():
-        raise _late_error(new.name, left_out, engine.schema.datetime)
+        raise _late_error(new.name, left_out, engine.schema.clock)
     warn_new(engine.schema.support, np.concatenate([panel.y, past.y[corrected]]), engine.said)
     at = ids.get_indexer(panel.ids)
     context = record.now.context
@@ -157,8 +165,8 @@ def _take_next(engine: Engine, style: FrameStyle, panel: Panel, record: Record) 
     return Update(panel.ids, nobody, advanced, result, Tally(panel.ids, each, none, none, none), nothing)
 
 
-def _late_error(name: str, left_out: dict[str, Any], datetime: bool) -> LateError:
-    named = name_rows(left_out["unique_id"], left_out["ds"], datetime)
+def _late_error(name: str, left_out: dict[str, Any], clock: Clock | None) -> LateError:
+    named = name_rows(left_out["unique_id"], left_out["ds"], clock)
     shown = len(named.columns["ds"])
     reasons, y = left_out["reason"][:shown], left_out["y"][:shown].tolist()
     return LateError(
@@ -205,8 +213,7 @@ def _flat(schema: Schema, names: pd.Index[Any], panel: Panel) -> Flat:
 
 def begin_with_values(panel: Panel, which: Any, name: str) -> Panel:
     """Drop rows before the first value of the series in `which`; a series without any value is an error."""
-    seen = np.concatenate([[0], np.cumsum(panel.observed)])
-    empty = which & (seen[panel.starts + panel.lengths] == seen[panel.starts])
+    empty = which & without_values(panel)
     if empty.any():
         rows = name_series(panel.ids[empty])
         raise ValueRangeError(
@@ -215,6 +222,37 @@ def begin_with_values(panel: Panel, which: Any, name: str) -> Panel:
             columns=["y"],
             rows=rows,
         )
+    return _from_first_value(panel, which)
+
+
+def leave_out_empty(panel: Panel) -> tuple[Panel, list[Any]]:
+    """A whole history from the first value of each series on, and the series without any value, which are left out."""
+    empty = without_values(panel)
+    if empty.any() and not empty.all():
+        lost = panel.ids[empty].tolist()
+        return _from_first_value(panel.select(~empty[panel.series]), True), lost
+    return begin_with_values(panel, np.ones(len(panel.ids), bool), "df"), []
+
+
+def without_values(panel: Panel) -> Bools:
+    """Which series have no value at all."""
+    seen = np.concatenate([[0], np.cumsum(panel.observed)])
+    empty: Bools = seen[panel.starts + panel.lengths] == seen[panel.starts]
+    return empty
+
+
+def warn_empty(ids: Sequence[Any], total: int) -> None:
+    """Warn about series of a history without any value."""
+    if ids:
+        warnings.warn(
+            f"{len(ids)} of {total} series of `df` have no value of y at all and are left out: {name_series(ids)}.",
+            AruWarning,
+            stacklevel=3,
+        )
+
+
+def _from_first_value(panel: Panel, which: Any) -> Panel:
+    seen = np.concatenate([[0], np.cumsum(panel.observed)])
     series = panel.series
-    before = which[series] & (seen[1:] == seen[panel.starts][series])
+    before = np.broadcast_to(which, len(panel.ids))[series] & (seen[1:] == seen[panel.starts][series])
     return panel.select(~before) if before.any() else panel

@@ -26,6 +26,7 @@ WORDS = {
     "static_df": "static",
     "late='skip'": '"late": "skip"',
     "late='correct'": '"late": "correct"',
+    "allow_jump=True": '"allow_jump": true',
     "update": "/v1/observations",
 }  # names in requests for the library's tables and arguments
 REASONS = {

@@ -16,6 +16,7 @@ from starlette.convertors import Convertor, register_url_convertor
 from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.staticfiles import StaticFiles
 
+from aru.data.clock import Clock
 from aru.serve import outgoing, schemas
 from aru.serve.access import AccessGuard, RequestWatch
 from aru.serve.answers import documented, install
@@ -106,16 +107,18 @@ def _add_stream(app: FastAPI, service: Service, options: Options) -> None:
         late: Annotated[
             Literal["raise", "skip", "correct"], Query(description="For CSV and Arrow, where the body cannot say it.")
         ] = "raise",
+        allow_jump: Annotated[bool, Query(description="For CSV and Arrow, where the body cannot say it.")] = False,
     ) -> Response:
         """Rows of known and new series, in any order: all are applied or none.
 
         Rows that repeat consumed ones are ignored and counted. Other rows at or before a series' latest time are late:
         "raise" answers 409, "skip" leaves them out and returns them, "correct" also corrects the latest steps, as many
-        as the store keeps. CSV and Arrow bodies may have the static covariates of new series as columns.
+        as the store keeps. Rows far ahead of the newest time of all series are refused, unless `allow_jump` says that
+        they are right. CSV and Arrow bodies may have the static covariates of new series as columns.
         """
         content = _content_type(request)
         async with bodies.of(request) as body:
-            made: UpdateRequest = await off_loop(len(body), lambda: reader.update(body, content, late))
+            made: UpdateRequest = await off_loop(len(body), lambda: reader.update(body, content, late, allow_jump))
             return JSONResponse(await app.state.updates.submit(made, made.size))
 
     @app.post(
@@ -267,7 +270,7 @@ def _content_type(request: Request) -> str:
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-def _encoder(accept: str, datetime: bool) -> Callable[[dict[str, Any]], Response]:
+def _encoder(accept: str, datetime: Clock | None) -> Callable[[dict[str, Any]], Response]:
     kinds = {part.partition(";")[0].strip().lower() for part in accept.split(",")}
     if ARROW in kinds:
         return lambda columns: Response(outgoing.to_arrow(columns, datetime), media_type=ARROW)

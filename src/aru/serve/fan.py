@@ -60,7 +60,7 @@ class Fans:
             "median_global": plain.quantiles[0, 0].numpy(),
             "local": mean - mean_global,
         }
-        return outgoing.to_rows(columns, runtime.schema.datetime)
+        return outgoing.to_rows(columns, runtime.freq.clock if runtime.schema.datetime else None)
 
     def _latest(self, key: Key) -> Any:
         with self._lock:

@@ -20,11 +20,11 @@ from flatbuffers.number_types import Uint8Flags
 from flatbuffers.table import Table
 
 from aru.data.columns import LARGEST
+from aru.data.missing import MISSING_TEXT
 from aru.errors import REPORTED, SHOWN, ColumnError, InputError, Offending, ValueRangeError, listing, quoted, verbatim
 from aru.serve.options import LONGEST
 from aru.serve.tables import ColumnKinds, Columns, among
 
-_MISSING_TEXT = frozenset({"", "NA", "N/A", "NaN", "nan", "NULL", "null", "None"})
 _INTEGER_TEXT = re.compile(r"[+-]?[0-9]{1,19}")
 _NUMBER = r"^[ \t]*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[ \t]*$|^[+-]?(?i:inf|infinity|nan)$"
 MOST_COLUMNS = 1000  # columns of a table at most
@@ -83,14 +83,14 @@ def from_csv(body: bytes, kinds: ColumnKinds, name: str, most: int) -> Columns:
         raise BadBody(f"The body cannot be read as CSV: {_first_line(error)}.") from error
     for category in kinds.categories & columns.keys():
         values = columns[category]
-        values[among(values, _MISSING_TEXT)] = None
+        values[among(values, MISSING_TEXT)] = None
     return columns
 
 
 def _read_csv(body: bytes, words: Collection[str], numbers: Collection[str]) -> pa.Table:
     options = pa.csv.ConvertOptions(
         column_types={c: pa.string() for c in words} | {c: pa.float64() for c in numbers},
-        null_values=sorted(_MISSING_TEXT),
+        null_values=sorted(MISSING_TEXT),
         strings_can_be_null=False,  # a series may be called NA
     )
     return pa.csv.read_csv(io.BytesIO(body), convert_options=options)
@@ -105,7 +105,7 @@ def _refuse_words(body: bytes, words: Collection[str], numbers: Collection[str],
         return
     for heading, column in zip(headings, table.columns, strict=True):
         if heading in numbers:
-            fine = pc.or_(pc.match_substring_regex(column, _NUMBER), pc.is_in(column, pa.array(sorted(_MISSING_TEXT))))
+            fine = pc.or_(pc.match_substring_regex(column, _NUMBER), pc.is_in(column, pa.array(sorted(MISSING_TEXT))))
             says = f"{quoted(heading)} of {name} must be a number; it is not"
             _refuse(~fine.to_numpy(), column.to_pylist(), heading, says)
 
@@ -195,11 +195,10 @@ def _to_numpy(column: pa.ChunkedArray, heading: str, name: str) -> Any:
     if pa.types.is_dictionary(kind):
         column, kind = column.cast(kind.value_type), kind.value_type
     if pa.types.is_timestamp(kind):
-        if kind.tz is not None:
-            raise _mistyped(
-                heading, f"{verbatim(heading)} of {name} carries the time zone {kind.tz}", "Use times without one."
-            )
-        return column.to_numpy().astype("datetime64[us]")
+        stamps = column.to_numpy().astype("datetime64[us]")
+        if kind.tz is None or np.isnat(stamps).any():
+            return stamps
+        return np.datetime_as_string(stamps, timezone="UTC").astype(object)  # Arrow keeps them in UTC
     if pa.types.is_date(kind):
         return column.cast(pa.timestamp("us"), safe=False).to_numpy()
     plain = pa.types.is_integer(kind) or pa.types.is_floating(kind)

@@ -57,15 +57,15 @@ class Reader(NamedTuple):
     service: Service
     max_rows: int
 
-    def update(self, body: bytes, content: str, late: Any) -> UpdateRequest:
-        """New observations. `late` is used if the body does not contain it."""
+    def update(self, body: bytes, content: str, late: Any, allow_jump: bool = False) -> UpdateRequest:
+        """New observations. `late` and `allow_jump` are used if the body does not contain them."""
         kinds = self.service.tables
         static: Columns | None = None
         if content == JSON:
             given = self._read(_observations, body)
             self._check(len(given["observations"]), "rows")
             rows = from_rows(given["observations"], kinds.observations, ("ds", "y"), "observations")
-            late = given.get("late", late)
+            late, allow_jump = given.get("late", late), given.get("allow_jump", allow_jump)
             if given.get("static") and kinds.static.names:
                 static = from_rows(given["static"] or [], kinds.static, (), "static")
         else:
@@ -76,7 +76,8 @@ class Reader(NamedTuple):
                 static = tables.static_of(whole, kinds.static)
         ids = unique_ids(rows["unique_id"])
         digest = digest_of(content.encode(), late.encode(), body)
-        return UpdateRequest(rows, ids, static if static is None else tables.only(static, ids), late, digest)
+        static = static if static is None else tables.only(static, ids)
+        return UpdateRequest(rows, ids, static, late, allow_jump, digest)
 
     def forecast(self, body: bytes, content: str, ids: Sequence[str], level: Sequence[float]) -> ForecastRequest:
         """What to forecast. `ids` and `level` are used for CSV and Arrow, whose bodies cannot contain them."""

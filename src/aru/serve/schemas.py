@@ -13,7 +13,9 @@ Text = Annotated[str, Field(strict=True, min_length=1, max_length=LONGEST)]
 Whole = Annotated[int, Field(strict=True, ge=-(2**63), lt=2**63)]
 Number = Annotated[float, Field(strict=True)]
 Id = Text | Whole
-Time = Annotated[Text | Whole, Field(description="ISO time without time zone, or an integer where training had those.")]
+Time = Annotated[
+    Text | Whole, Field(description="ISO time, also with Z or an offset, or an integer where training had those.")
+]
 Level = Annotated[float, Field(strict=True, gt=0, lt=100)]
 
 
@@ -79,6 +81,9 @@ class ObservationsBody(TypedDict):
             Literal["raise", "skip", "correct"],
             Field(description="What to do with rows at or before the latest time of their series."),
         ]
+    ]
+    allow_jump: NotRequired[
+        Annotated[bool, Field(strict=True, description="Take in rows far ahead of the newest time of all series.")]
     ]
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 from pydantic import TypeAdapter
 
+from aru.data.clock import Clock
 from aru.errors import InputError, LateError, StorageError, UnknownSeriesError, name_series
 from aru.runtime.state import SeriesState
 from aru.runtime.update import Late, Update
@@ -43,6 +44,7 @@ class UpdateRequest(NamedTuple):
     ids: list[Key]
     static: Columns | None
     late: Late
+    allow_jump: bool
     digest: bytes  # of what was sent
 
     @property
@@ -71,7 +73,7 @@ class Service:
     def __init__(self, stream: Stream, monitor: bool) -> None:
         self.stream = stream
         self.runtime, self.metrics, self.rate = stream.runtime, Metrics(), RowRate()
-        self.datetime = self.runtime.schema.datetime
+        self.datetime = self.runtime.freq.clock if self.runtime.schema.datetime else None
         self.tables = TableKinds.of(self.runtime.settings, self.runtime.schema)
         self.fans = Fans(stream.runtime)
         self._unseen: list[Update | list[Key]] = []  # not yet seen by the monitor: updates, and deleted series
@@ -88,7 +90,9 @@ class Service:
         """Take in observations and delete series, with one network pass and one commit per group of requests."""
         began = time.perf_counter()
         kinds = [
-            (r.late, r.rows["ds"].dtype.kind, r.static is None) if isinstance(r, UpdateRequest) else "forget"
+            (r.late, r.allow_jump, r.rows["ds"].dtype.kind, r.static is None)
+            if isinstance(r, UpdateRequest)
+            else "forget"
             for r in requests
         ]
         outcomes: dict[int, Outcome] = {}
@@ -158,6 +162,7 @@ class Service:
             tables.join([r.rows for r in requests]),
             tables.join(static) if static else None,
             requests[0].late,
+            allow_jump=requests[0].allow_jump,
             requests=[Receipt(r.digest, r.ids) for r in requests],
         )
         self._unseen.append(update)
@@ -324,7 +329,7 @@ class Service:
         ]
 
 
-def _reports(update: Update, requests: Sequence[UpdateRequest], datetime: bool) -> list[dict[str, Any]]:
+def _reports(update: Update, requests: Sequence[UpdateRequest], datetime: Clock | None) -> list[dict[str, Any]]:
     """What became of the rows of each request; no two of them share a series."""
     owner = {key: i for i, r in enumerate(requests) for key in r.ids}
     tally, n = update.tally, len(requests)

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from aru.data.clock import Clock
 from aru.serve import outgoing
 from aru.serve.monitor import AccuracySums, Monitor
 
@@ -23,7 +24,7 @@ def accuracy(sums: AccuracySums) -> dict[str, Any]:
     return {"observations": sums.scored, "nd": nd, "nd_global": nd_global, "coverage_80": coverage}
 
 
-def fleet(monitor: Monitor, window: int, datetime: bool) -> dict[str, Any]:
+def fleet(monitor: Monitor, window: int, datetime: Clock | None) -> dict[str, Any]:
     """The accuracy of all series, now and over time, and the series that drift most."""
     scored, improved, worsened = monitor.helped()
     drifting = monitor.drifting(DRIFTING)
@@ -47,7 +48,7 @@ def fleet(monitor: Monitor, window: int, datetime: bool) -> dict[str, Any]:
     }
 
 
-def rolling(timeline: Sequence[tuple[int, AccuracySums]], window: int, datetime: bool) -> list[dict[str, Any]]:
+def rolling(timeline: Sequence[tuple[int, AccuracySums]], window: int, datetime: Clock | None) -> list[dict[str, Any]]:
     """The accuracy over the latest `window` times, at every time, or at POINTS of them."""
     if not timeline:
         return []
@@ -60,6 +61,6 @@ def rolling(timeline: Sequence[tuple[int, AccuracySums]], window: int, datetime:
     return [{"ds": time, **row} for time, row in zip(ds, rows, strict=True)]
 
 
-def history(ring: Any, datetime: bool) -> list[dict[str, Any]]:
+def history(ring: Any, datetime: Clock | None) -> list[dict[str, Any]]:
     """Kept rows, oldest first."""
     return outgoing.to_rows({name: ring[name] for name in cast(Any, ring.dtype).names}, datetime)

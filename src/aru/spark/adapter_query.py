@@ -25,7 +25,9 @@ from aru.spark.state_store import ShardProcessor, transform
 from aru.store import About
 
 
-def adapt_stream(observations: DataFrame, forecasts: DataFrame, adapter: Adapter, shards: int = 256) -> DataFrame:
+def adapt_stream(
+    observations: DataFrame, forecasts: DataFrame, adapter: Adapter, shards: int = 256, allow_jump: bool = False
+) -> DataFrame:
     """Adapt a stream of another model's forecasts with a stream of observations.
 
     Args:
@@ -33,6 +35,7 @@ def adapt_stream(observations: DataFrame, forecasts: DataFrame, adapter: Adapter
         forecasts: Streaming frame with `unique_id`, `ds`, `cutoff` and the columns of the models.
         adapter: Its settings, with `freq`, and its states, which are used to begin a new checkpoint.
         shards: Number of groups of series that are updated together. Fixed for the life of a checkpoint.
+        allow_jump: Take in rows far ahead of all series of their shard, too.
 
     Returns:
         Rows of kind "forecast", and of kind "left_out" with the reason. Within a batch, observations up to a forecast's
@@ -48,10 +51,12 @@ def adapt_stream(observations: DataFrame, forecasts: DataFrame, adapter: Adapter
         table = pd.DataFrame({"unique_id": pd.Series(keys, dtype=object), "record": view.get(keys)})
     states_df = observations.sparkSession.createDataFrame(table, dataframes.states_schema(types))
     output = dataframes.output_schema(types, models, states=False)
-    return transform(rows, _AdapterShards(shards, output, adapter.settings, about, models), states_df)
+    return transform(rows, _AdapterShards(shards, output, adapter.settings, about, models, allow_jump), states_df)
 
 
-def adapt_batch(forecasts: DataFrame, df: DataFrame, adapter: Adapter, shards: int = 256) -> DataFrame:
+def adapt_batch(
+    forecasts: DataFrame, df: DataFrame, adapter: Adapter, shards: int = 256, allow_jump: bool = False
+) -> DataFrame:
     """`Adapter.cross_validation` over all shards: adapts a history of forecasts."""
     types, models = _key_types(adapter, df), _models(adapter, forecasts)
     settings = dataclasses.asdict(adapter.settings)
@@ -59,12 +64,12 @@ def adapt_batch(forecasts: DataFrame, df: DataFrame, adapter: Adapter, shards: i
     names = made.columns
     first, second = (dataframes.sharded(rows, types, shards).groupBy("shard") for rows in (made, seen))
     return first.cogroup(second).applyInPandas(
-        lambda given, truth: _cross_validate(settings, names, given, truth), made.schema
+        lambda given, truth: _cross_validate(settings, names, given, truth, allow_jump), made.schema
     )
 
 
 def _cross_validate(
-    settings: dict[str, Any], names: list[str], forecasts: pd.DataFrame, df: pd.DataFrame
+    settings: dict[str, Any], names: list[str], forecasts: pd.DataFrame, df: pd.DataFrame, allow_jump: bool
 ) -> pd.DataFrame:
     for name, rows in (("forecasts", forecasts), ("df", df)):
         faults = rows["fault"].dropna()
@@ -74,7 +79,8 @@ def _cross_validate(
             )
     if len(forecasts) == 0:
         return forecasts[names]
-    return dataframes.build(names, FORECAST, Adapter(**settings).cross_validation(forecasts[names], df))
+    adapted = Adapter(**settings).cross_validation(forecasts[names], df, allow_jump=allow_jump)
+    return dataframes.build(names, FORECAST, adapted)
 
 
 def _observations(df: DataFrame, types: KeyTypes, name: str) -> DataFrame:
@@ -93,6 +99,7 @@ def _key_types(adapter: Adapter, observations: DataFrame) -> KeyTypes:
         raise ConfigError("On Spark no shard sees all rows, so `freq='auto'` cannot work", "Give Adapter the freq.")
     schema = adapter.frame_schema()
     if schema is not None:
+        dataframes.refuse_zone(schema.frequency)
         return KeyTypes(schema.integer_ids, schema.datetime)
     ids, times = (dataframes.type_of(observations, column, "observations") for column in ("unique_id", "ds"))
     return KeyTypes(isinstance(ids, T.IntegralType), not isinstance(times, T.IntegralType))
@@ -115,15 +122,22 @@ class _AdapterShards(ShardProcessor):
     """Updates shards with an adapter."""
 
     def __init__(
-        self, shards: int, output: T.StructType, settings: AdapterSettings, about: About | None, models: Sequence[str]
+        self,
+        shards: int,
+        output: T.StructType,
+        settings: AdapterSettings,
+        about: About | None,
+        models: Sequence[str],
+        allow_jump: bool,
     ) -> None:
         super().__init__(shards, output)
+        self._allow_jump = allow_jump
         self._settings, self._first, self._models = dataclasses.asdict(settings), about, list(models)
 
     def take_in(self, rows: pd.DataFrame) -> Iterator[Part]:
         """Update the series and adapt their forecasts."""
         rows = rows.rename(columns=dict(zip(_plain(self._models), self._models, strict=True)))
-        return adapt_shard(Adapter(**self._settings, store=self.attached()), rows, self._models)
+        return adapt_shard(Adapter(**self._settings, store=self.attached()), rows, self._models, self._allow_jump)
 
     def begin(self, ids: list[Any], records: list[bytes]) -> None:
         """Write the initial records."""
@@ -133,27 +147,31 @@ class _AdapterShards(ShardProcessor):
             change.put(ids, records)
 
 
-def adapt_shard(adapter: Adapter, rows: pd.DataFrame, models: Sequence[str]) -> Iterator[Part]:
+def adapt_shard(
+    adapter: Adapter, rows: pd.DataFrame, models: Sequence[str], allow_jump: bool = False
+) -> Iterator[Part]:
     """Process observations and forecasts of a shard in order of time: forecasts use nothing after their cutoff."""
     made = rows["cutoff"].notna()
     seen, forecasts = rows.loc[~made, ["unique_id", "ds", "y"]], rows.loc[made].astype({"cutoff": rows["ds"].dtype})
     for cutoff in sorted(forecasts["cutoff"].unique()):
         until = seen["ds"] <= cutoff
-        yield from _observe(adapter, seen[until])
+        yield from _observe(adapter, seen[until], allow_jump)
         seen = seen[~until]
         here = forecasts.loc[forecasts["cutoff"] == cutoff, ["unique_id", "ds", "cutoff", *models]]
-        yield from _in_parts(here.assign(y=np.nan), lambda part: [(FORECAST, adapter.adapt(part.drop(columns="y")))])
-    yield from _observe(adapter, seen)
+        yield from _in_parts(
+            here.assign(y=np.nan), lambda part: [(FORECAST, adapter.adapt(part.drop(columns="y"), allow_jump))]
+        )
+    yield from _observe(adapter, seen, allow_jump)
 
 
-def _observe(adapter: Adapter, rows: pd.DataFrame) -> Iterator[Part]:
+def _observe(adapter: Adapter, rows: pd.DataFrame, allow_jump: bool) -> Iterator[Part]:
     reasons = repeats(rows, ["unique_id", "ds", "y"])
     wrong = pd.notna(reasons)
     if wrong.any():
         yield faulty(rows[wrong], reasons[wrong])
 
     def update(part: pd.DataFrame) -> list[Part]:
-        left: Any = adapter.update(part, late="skip").late
+        left: Any = adapter.update(part, late="skip", allow_jump=allow_jump).late
         return [(LEFT_OUT, left)] if len(left) else []
 
     yield from _in_parts(rows[~wrong], update)

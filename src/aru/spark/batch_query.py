@@ -49,13 +49,15 @@ def forecast_batch(
     *,
     futr_df: DataFrame | None = None,
     correctable_steps: int = 0,
+    allow_jump: bool = False,
 ) -> BatchResult:
     """Replay the history of every series from its beginning, and forecast what comes next.
 
+    Rows far from all others of their shard in time are left out, unless `allow_jump` says that they are right.
     A shard is one task, which holds the shard's rows in memory: choose `shards` so that they fit.
     """
     forecaster = dataframes.suited(shipping.load(model), df)
-    options = ShardOptions.of(level, correctable_steps, states=True)
+    options = ShardOptions.of(level, correctable_steps, states=True, allow_jump=allow_jump)
     output = dataframes.output_schema(KeyTypes.of(forecaster), dataframes.forecasts_of(forecaster, level), states=True)
     rows = dataframes.by_shard(df, forecaster, shards, "df")
     work = functools.partial(_replay, shipping.ship(df.sparkSession, forecaster), options)
@@ -75,13 +77,14 @@ def backtest_batch(
     step_size: int | None = None,
     level: Sequence[float] | None = None,
     adapt: bool = True,
+    allow_jump: bool = False,
 ) -> DataFrame:
     """`Forecaster.cross_validation` over all shards. Malformed rows are an error, as there."""
     forecaster = dataframes.suited(shipping.load(model), df)
     rows = dataframes.by_shard(df, forecaster, shards, "df")
     output = dataframes.backtest_schema(KeyTypes.of(forecaster), dataframes.forecasts_of(forecaster, level))
     name = shipping.ship(df.sparkSession, forecaster)
-    options = _BacktestOptions(n_windows, step_size, level, adapt)
+    options = _BacktestOptions(n_windows, step_size, level, adapt, allow_jump)
     return rows.groupBy("shard").applyInPandas(lambda part: _backtest(name, part, options, output.names), output)
 
 
@@ -90,6 +93,7 @@ class _BacktestOptions(NamedTuple):
     step_size: int | None
     level: Sequence[float] | None
     adapt: bool
+    allow_jump: bool
 
 
 def _backtest(name: str, rows: pd.DataFrame, options: _BacktestOptions, columns: Sequence[str]) -> pd.DataFrame:
@@ -99,7 +103,7 @@ def _backtest(name: str, rows: pd.DataFrame, options: _BacktestOptions, columns:
         )
     static = rows.drop_duplicates("unique_id", keep="last")
     try:
-        found: pd.DataFrame = shipping.received(name).cross_validation(rows, *options, static)
+        found: pd.DataFrame = shipping.received(name).cross_validation(rows, **options._asdict(), static_df=static)
     except TooLittleDataError:  # no series of this shard is long enough
         return pd.DataFrame({column: [] for column in columns})
     return found

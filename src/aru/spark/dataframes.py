@@ -12,9 +12,12 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from aru.checked import check_whole
+from aru.data.clock import UTC
+from aru.data.columns import LARGEST_NUMBER
 from aru.data.frames import forecast_names
+from aru.data.frequency import Frequency
 from aru.data.schema import Group
-from aru.errors import ColumnError, listing, quoted, verbatim
+from aru.errors import ColumnError, ConfigError, listing, quoted, verbatim
 from aru.forecaster import Forecaster
 
 NOWHERE = -1  # the shard of unusable rows
@@ -31,6 +34,7 @@ class KeyTypes(NamedTuple):
     def of(cls, forecaster: Forecaster) -> KeyTypes:
         """Those of a trained model."""
         schema = forecaster.runtime.schema
+        refuse_zone(forecaster.runtime.freq)
         return cls(schema.integer_ids, schema.datetime)
 
     @property
@@ -44,6 +48,15 @@ class KeyTypes(NamedTuple):
         return T.TimestampNTZType() if self.datetime else T.LongType()
 
 
+def refuse_zone(freq: Frequency) -> None:
+    """Refuse a model whose times Spark's timestamps cannot tell apart: those of the autumn night."""
+    if freq.clock.utc and freq.clock.zone != UTC:
+        raise ConfigError(
+            f"The model was trained on times of {verbatim(freq.clock.zone)}, which Spark's timestamps do not hold",
+            "Train on times in UTC.",
+        )
+
+
 # Columns in
 
 
@@ -52,7 +65,7 @@ def suited(forecaster: Forecaster, df: DataFrame) -> Forecaster:
     if not {"unique_id", "ds"} <= set(df.columns):
         return forecaster  # `by_shard` will say so
     integer = [isinstance(df.schema[name].dataType, T.IntegralType) for name in ("unique_id", "ds")]
-    return forecaster.for_types(integer[0], not integer[1])
+    return forecaster.for_types(integer[0], not integer[1], None)
 
 
 def by_shard(df: DataFrame, forecaster: Forecaster, shards: int, name: str, *, future: bool = False) -> DataFrame:
@@ -154,8 +167,15 @@ def _faults(rows: DataFrame, types: KeyTypes, numbers: Sequence[str]) -> list[Co
         F.when(F.col("ds").isNull(), "ds is missing"),
         F.when(_far(types), text),
         *(F.when(F.abs(F.col(f"`{c}`")) == float("inf"), f"{c} is infinite") for c in numbers),
+        *(F.when(_wild(c), f"{c} is larger than {LARGEST_NUMBER:g}") for c in numbers),
         F.lit(None).cast("string"),
     ]
+
+
+def _wild(column: str) -> Column:
+    """Which numbers cannot be computed with. To Spark, NaN is larger than any number."""
+    value = F.col(f"`{column}`")
+    return (F.abs(value) > LARGEST_NUMBER) & ~F.isnan(value)
 
 
 def _far(types: KeyTypes) -> Column:

@@ -29,6 +29,7 @@ class Job(NamedTuple):
     futr: str | None = None
     states: str | None = None
     correctable_steps: int = 0
+    allow_jump: bool = False
     once: bool = False
     interval: float = 0.0
     files: int | None = None
@@ -55,6 +56,7 @@ def run(job: Job, started: Callable[[str], None] = lambda master: None) -> Done:
             futr_df=None if job.futr is None else spark.read.parquet(job.futr),
             states_df=None if job.states is None else read_export(spark, job.states, forecaster),
             correctable_steps=job.correctable_steps,
+            allow_jump=job.allow_jump,
         )
         return _write(rows, job)
     except (AnalysisException, StreamingQueryException) as error:

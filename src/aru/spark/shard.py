@@ -19,7 +19,7 @@ import pandas as pd
 from aru.checked import check_whole
 from aru.errors import InputError
 from aru.runtime.screening import repeats
-from aru.runtime.update import Update
+from aru.runtime.update import Late, Update
 from aru.stream import Stream
 
 FORECAST, NO_FORECAST, LEFT_OUT, STATE = "forecast", "no_forecast", "left_out", "state"
@@ -32,12 +32,15 @@ class ShardOptions(NamedTuple):
     level: tuple[float, ...] | None
     correctable_steps: int
     states: bool  # whether records are part of the result
+    allow_jump: bool  # whether rows may lie far ahead of all series
 
     @classmethod
-    def of(cls, level: Sequence[float] | None, correctable_steps: int, *, states: bool) -> ShardOptions:
+    def of(
+        cls, level: Sequence[float] | None, correctable_steps: int, *, states: bool, allow_jump: bool
+    ) -> ShardOptions:
         """Check the options on the driver."""
         steps = check_whole("correctable_steps", correctable_steps, 0)
-        return cls(None if level is None else tuple(level), steps, states)
+        return cls(None if level is None else tuple(level), steps, states, allow_jump)
 
 
 def faulty(rows: pd.DataFrame, reasons: Any) -> Part:
@@ -66,7 +69,8 @@ def forecast_shard(
     if len(rows) == 0:
         return
     static = latest_rows(rows) if settings.stat_exog_list else None
-    update = stream.apply(rows, static, "correct" if options.correctable_steps else "skip", invalid="skip")
+    late: Late = "correct" if options.correctable_steps else "skip"
+    update = stream.apply(rows, static, late, invalid="skip", allow_jump=options.allow_jump)
     for left in (update.result.left_out, update.repeated):
         if len(left["ds"]):
             yield LEFT_OUT, {**left, "ds": _times(stream, left["ds"])}

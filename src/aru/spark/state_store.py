@@ -19,7 +19,7 @@ from aru.spark.shard import Part, faulty
 from aru.store import About, Key, Kind
 from aru.store.staged import Changes, StagedStore
 
-SERIES_VARIABLE, ABOUT_VARIABLE = "series", "about"  # state variables of a shard
+SERIES_VARIABLE, ABOUT_VARIABLE, NEWEST_VARIABLE = "series", "about", "newest"  # state variables of a shard
 # Needed by transformWithState, with checkpoints that write only changes.
 STATE_STORE = "spark.sql.streaming.stateStore."
 CONFIGURATION = {
@@ -34,12 +34,13 @@ class StateStore(StagedStore):
     A task sees only its shard, so records that all series share are refused.
     """
 
-    def attach(self, records: Any, about: Any, shards: int) -> None:
-        """Switch to another shard: its map state of records and its value state of the description.
+    def attach(self, records: Any, about: Any, newest: Any, shards: int) -> None:
+        """Switch to another shard: its map state of records, its value states of description and newest time.
 
         Nothing is cached, since Spark may have restored an earlier state of the shard.
         """
         self._records, self._described, self._shards = records, about, shards
+        self._newest = newest
         self._version += 1
 
     def load(self, keys: Sequence[Key], kind: Kind) -> list[bytes | None]:
@@ -69,7 +70,12 @@ class StateStore(StagedStore):
             )
         return About.from_json(text)
 
-    def apply(self, changed: Changes, about: About | None) -> None:
+    def load_newest(self) -> int | None:
+        """The newest time of the shard's series."""
+        found = self._newest.get()
+        return None if found is None else int(found[0])
+
+    def apply(self, changed: Changes, about: About | None, newest: int | None) -> None:
         """Write and delete records."""
         if any(kind != "series" for kind, _ in changed):
             raise StorageError(
@@ -78,6 +84,10 @@ class StateStore(StagedStore):
             )
         if about is not None:
             self._described.update((about.to_json(), self._shards))
+        if newest is None:
+            self._newest.clear()
+        elif newest != self.load_newest():
+            self._newest.update((newest,))
         for (_, key), record in changed.items():
             if record is None:
                 self._records.removeKey((key,))
@@ -114,7 +124,7 @@ class ShardProcessor(StatefulProcessor, abc.ABC):
     def attached(self) -> StateStore:
         """The store of the current shard."""
         store = process_store()
-        store.attach(self._records, self._about, self.shards)
+        store.attach(self._records, self._about, self._newest, self.shards)
         return store
 
     def init(self, handle: Any) -> None:
@@ -122,6 +132,7 @@ class ShardProcessor(StatefulProcessor, abc.ABC):
         id_type = self.output["unique_id"].dataType.simpleString()
         self._records = handle.getMapState(SERIES_VARIABLE, f"unique_id {id_type}", "record binary")
         self._about = handle.getValueState(ABOUT_VARIABLE, "description string, shards int")
+        self._newest = handle.getValueState(NEWEST_VARIABLE, "time bigint")
 
     def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[pd.DataFrame]:
         """Process the rows of a batch for a shard."""

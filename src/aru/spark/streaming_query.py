@@ -30,6 +30,7 @@ def forecast_stream(
     futr_df: DataFrame | None = None,
     states_df: DataFrame | None = None,
     correctable_steps: int = 0,
+    allow_jump: bool = False,
 ) -> DataFrame:
     """Take in a stream of observations. Every batch gives new forecasts of the series that it changed.
 
@@ -42,13 +43,14 @@ def forecast_stream(
         states_df: Initial states of a new checkpoint (`read_export`, `read_checkpoint`, `forecast_batch`); None: those
             of the model. An existing checkpoint ignores them.
         correctable_steps: How many of the latest steps of a series can be corrected by late rows.
+        allow_jump: Take in rows far ahead of all series of their shard, too.
 
     Returns:
         Rows of kind "forecast", "no_forecast" and "left_out"; see `aru.spark.shard`.
     """
     spark = observations.sparkSession
     forecaster = dataframes.suited(shipping.load(model), observations)
-    options = ShardOptions.of(level, correctable_steps, states=False)
+    options = ShardOptions.of(level, correctable_steps, states=False, allow_jump=allow_jump)
     output = dataframes.output_schema(KeyTypes.of(forecaster), dataframes.forecasts_of(forecaster, level), states=False)
     rows = dataframes.by_shard(observations, forecaster, shards, "observations")
     futr_columns: tuple[str, ...] = ()

@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, get_args
 
+from aru.data.clock import Clock
 from aru.errors import StorageError, verbatim
 from aru.store.layout import Layout
 
@@ -28,7 +29,14 @@ class About:
     layout: Sequence[Sequence[Any]]  # name, type and shape of every field
     integer_ids: bool
     datetime: bool  # whether times are microseconds since 1970 or plain integers
+    zone: str | None = None  # time zone of the timestamps
+    wall: bool = False  # whether they are kept as the zone's clocks show them (`aru.data.clock`)
     adapter: Mapping[str, Any] | None = None  # settings and columns, where an adapter wrote the records
+
+    @property
+    def clock(self) -> Clock | None:
+        """How timestamps are kept; None for integers."""
+        return Clock(self.zone, self.wall) if self.datetime else None
 
     def to_json(self) -> str:
         """As text, with a checksum."""
@@ -117,6 +125,14 @@ class Transaction(abc.ABC):
                 "The store has records, but their description is lost", "Restore the store from a backup."
             )
         return about
+
+    @abc.abstractmethod
+    def newest(self) -> int | None:
+        """The newest time of all series; None if it is not known, and is found by reading all records."""
+
+    @abc.abstractmethod
+    def keep_newest(self, time: int) -> None:
+        """Remember the newest time. A transaction that changes series without saying it makes it unknown."""
 
     def require_about(self) -> About:
         """The description of the records; an error in an empty store."""

@@ -53,6 +53,18 @@ def contents(store: Store) -> Contents:
     return Contents(about, index_of(keys, about.integer_ids), last, count.astype(np.int64))
 
 
+def newest_time(view: Transaction, about: About) -> int | None:
+    """The newest time of all series, None if there are none. All records are read if the store does not know it."""
+    newest = view.newest()
+    if newest is not None:
+        return newest
+    layout = Layout(about.layout)
+    parts = (
+        layout.unpack(require_known(some, view.get(some)), some, (LAST,)) for some in chunks(view.keys(), ROW_GROUP)
+    )
+    return max((int(part[LAST].max()) for part in parts), default=None)
+
+
 def index_of(keys: Sequence[Any], integer: bool) -> pd.Index[Any]:
     """Ids as an index of integers or of strings."""
     index: pd.Index[Any] = pd.Index(keys, dtype=np.int64 if integer else object)

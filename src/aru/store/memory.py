@@ -16,6 +16,7 @@ class MemoryStore(StagedStore):
         super().__init__()
         self._records: dict[Kind, dict[Key, bytes]] = {kind: {} for kind in get_args(Kind)}
         self._about: About | None = None
+        self._newest: int | None = None
 
     def load(self, keys: Sequence[Key], kind: Kind) -> list[bytes | None]:
         """The record of each key."""
@@ -29,9 +30,13 @@ class MemoryStore(StagedStore):
         """The description of the records."""
         return self._about
 
-    def apply(self, changed: Changes, about: About | None) -> None:
+    def load_newest(self) -> int | None:
+        """The newest time of all series."""
+        return self._newest
+
+    def apply(self, changed: Changes, about: About | None, newest: int | None) -> None:
         """Write and delete records."""
-        self._about = about or self._about
+        self._about, self._newest = about or self._about, newest
         for (kind, key), record in changed.items():
             if record is None:
                 self._records[kind].pop(key, None)

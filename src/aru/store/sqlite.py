@@ -32,7 +32,10 @@ WRITE_AHEAD_BYTES = 2**26  # bytes of write-ahead log before it is merged into t
 WAIT = 60.0  # seconds that a writer waits for another process
 IDLE = 8  # idle connections that are kept open
 VARIABLES = 2**14  # per statement; SQLite allows 32,766
-TABLES = {"about": "CREATE TABLE about (description TEXT NOT NULL)"}
+TABLES = {
+    "about": "CREATE TABLE about (description TEXT NOT NULL)",
+    "newest": "CREATE TABLE newest (time INTEGER NOT NULL, again INTEGER NOT NULL)",
+}
 for _kind in get_args(Kind):
     TABLES[_kind] = f"CREATE TABLE {_kind} (id NOT NULL, record BLOB NOT NULL)"
     TABLES[f"{_kind}_id"] = f"CREATE UNIQUE INDEX {_kind}_id ON {_kind} (id)"
@@ -72,6 +75,7 @@ class SQLiteStore(Store):
         with self._writer, self._transaction("BEGIN IMMEDIATE") as connection:
             change = _SQLiteTransaction(connection)
             yield change
+            change.finish()
             if _read(connection, "application_id") != IN_USE:
                 connection.execute(f"PRAGMA application_id={IN_USE}")
                 self._marked = False
@@ -248,6 +252,8 @@ def _size(path: Path) -> int:
 class _SQLiteTransaction(Transaction):
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
+        self._changed = False  # whether series were written or deleted
+        self._newest: int | None = None  # what `keep_newest` was told
 
     def about(self) -> About | None:
         row = self._connection.execute("SELECT description FROM about").fetchone()
@@ -275,6 +281,23 @@ class _SQLiteTransaction(Transaction):
         marks = ",".join("?" * len(keys))
         return self._connection.execute(f"SELECT {what} WHERE id IN ({marks})", keys).fetchall()
 
+    def newest(self) -> int | None:
+        if self._changed or self._newest is not None:
+            return self._newest
+        row = self._connection.execute("SELECT time, again FROM newest").fetchone()
+        return row[0] if row is not None and isinstance(row[0], int) and row[0] == row[1] else None
+
+    def keep_newest(self, time: int) -> None:
+        self._newest = time
+
+    def finish(self) -> None:
+        """Write the newest time if it has changed."""
+        newest, self._changed, self._newest = self.newest(), False, None
+        if newest != self.newest():
+            self._connection.execute("DELETE FROM newest")
+            if newest is not None:
+                self._connection.execute("INSERT INTO newest VALUES (?, ?)", (newest, newest))
+
     def keys(self, kind: Kind = "series") -> list[Key]:
         first, second = (
             [key for (key,) in self._connection.execute(f"SELECT id FROM {kind} INDEXED BY {index} ORDER BY id")]
@@ -285,12 +308,14 @@ class _SQLiteTransaction(Transaction):
         return first
 
     def put(self, keys: Sequence[Key], records: Sequence[bytes], kind: Kind = "series") -> None:
+        self._changed |= kind == "series"
         self._connection.executemany(
             f"INSERT INTO {kind} VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET record = excluded.record",
             zip(keys, records, strict=True),
         )
 
     def delete(self, keys: Sequence[Key], kind: Kind = "series") -> None:
+        self._changed |= kind == "series"
         self._connection.executemany(f"DELETE FROM {kind} WHERE id = ?", [(key,) for key in keys])
 
 

@@ -33,7 +33,11 @@ class StagedStore(Store):
         """The description of the records."""
 
     @abc.abstractmethod
-    def apply(self, changed: Changes, about: About | None) -> None:
+    def load_newest(self) -> int | None:
+        """The newest time of all series, None if it is not known."""
+
+    @abc.abstractmethod
+    def apply(self, changed: Changes, about: About | None, newest: int | None) -> None:
         """Apply all changes together. `about` is None if the description does not change."""
 
     @contextlib.contextmanager
@@ -49,7 +53,7 @@ class StagedStore(Store):
             staged = _Staged(self, self._version)
             yield staged
             with self._access:
-                self.apply(staged.changed, staged.described)
+                self.apply(staged.changed, staged.described, staged.newest())
                 self._version += 1
 
 
@@ -61,6 +65,7 @@ class _Staged(Transaction):
         self._version = version
         self.described: About | None = None
         self.changed: dict[tuple[Kind, Key], bytes | None] = {}
+        self._newest: int | None = None
 
     def about(self) -> About | None:
         return self.described or self._store.description()
@@ -76,6 +81,14 @@ class _Staged(Transaction):
         if not self.changed:
             return stored
         return [self.changed.get((kind, key), old) for key, old in zip(keys, stored, strict=True)]
+
+    def newest(self) -> int | None:
+        if self._newest is not None or any(kind == "series" for kind, _ in self.changed):
+            return self._newest
+        return self._store.load_newest()
+
+    def keep_newest(self, time: int) -> None:
+        self._newest = time
 
     def keys(self, kind: Kind = "series") -> list[Key]:
         mine = {key: record for (of, key), record in self.changed.items() if of == kind}

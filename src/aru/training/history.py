@@ -20,8 +20,9 @@ import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
+from aru.data.clock import Times
 from aru.data.columns import Bools, Categories, Column, Floats, as_frame, read_static, require_columns
-from aru.data.frequency import Frequency, Times
+from aru.data.frequency import Frequency
 from aru.data.guess import usual_frequency
 from aru.data.learning import Learner
 from aru.data.panel import Panel
@@ -141,8 +142,11 @@ class History:
         self._panel: _Last[Panel] = _Last(lambda part: self._read(self._frames[part]))
         self._encoded: _Last[TrainingData] = _Last(self._encode)
 
-    def learn(self, freq: Frequency, identify: bool = False) -> Schema:
-        """Learn the schema in one pass over all parts; with `identify` also compute `fingerprint` of their rows."""
+    def learn(self, freq: Frequency, identify: bool = False, allow_jump: bool = False) -> Schema:
+        """Learn the schema in one pass over all parts; with `identify` also compute `fingerprint` of their rows.
+
+        Rows far from all others in time are refused, unless `allow_jump`.
+        """
         learner = Learner(self._settings, freq)
         digest = _Digest(self.val_size, self.withheld)
         ids, presence = [], []
@@ -159,7 +163,7 @@ class History:
             if identify:
                 digest.add(panel, static)
             if part == 0:
-                self.likely = usual_frequency(panel.longest(), panel.datetime)
+                self.likely = usual_frequency(panel.longest(), panel.clock is not None)
             presence.append(panel.presence)
             ids.append(panel.ids)
             until.append([panel.ds[(end - 1).clip(min=panel.starts)] for end in ends])
@@ -176,9 +180,25 @@ class History:
                 f"Rows of the series {rows} lie in several parts", "Partition the files by series.", rows=rows
             )
         self._check_enough()
+        if not allow_jump:
+            learner.timeline.refuse((self._panel(part) for part in range(len(self._frames))), "df")
         self.schema = learner.schema()
         self.fingerprint = digest.text()
         return self.schema
+
+    def warn_fine(self, freq: Frequency) -> None:
+        """Warn if nearly all steps of the frequency are missing values: it is probably too fine."""
+        share = float(np.median(self.presence)) if len(self.presence) else 1.0
+        if share >= SPARSE:
+            return
+        known = self.likely not in (None, freq.freq)
+        advice = f"Series look like `freq={quoted(self.likely)}`" if known else "Choose a coarser freq"
+        warnings.warn(
+            f"Only {100 * share:.2g} % of the steps of `freq={quoted(freq.freq)}` have a row in the typical series; "
+            f"the rest are missing values. {advice}; or use `freq=None` if rows are consecutive.",
+            AruWarning,
+            stacklevel=3,
+        )
 
     def _check_enough(self) -> None:
         """A series needs a row before its first horizon, besides the rows of validation."""
