@@ -126,7 +126,7 @@ def make_task(
             {
                 "unique_id": panel.series,
                 "step": steps,
-                "ds": to_index(panel.ds) if panel.datetime else panel.ds,
+                "ds": panel.ds if panel.clock is None else to_index(panel.ds),
                 "y": panel.y,
                 **rows,
             }

@@ -88,6 +88,8 @@ LEVEL = [50, 90]
 EXACT = ("last", "steps", "context.rows", "context.older", "context.static", "context.count")
 START = pd.Timestamp("2024-01-01")
 
+pytestmark = pytest.mark.filterwarnings("ignore:Covariates are unlike those of training")
+
 
 def rows(uid: str, first: int, y: Any) -> pd.DataFrame:
     """Rows of one series from day `first` on; covariates depend on series and day alone."""
@@ -307,7 +309,7 @@ def test_known_covariates_after_the_horizon_do_not_matter(forecaster: Forecaster
 
 def training_block(f: Forecaster, frame: pd.DataFrame) -> Block:
     engine = f.runtime.engine
-    panel = read_panel(frame, f.freq, engine.columns)
+    panel = read_panel(frame, f.runtime.freq, engine.columns)
     encoded = engine.schema.encode(panel)
     n = len(panel.ids)
     lengths = torch.from_numpy(panel.lengths)
@@ -502,9 +504,9 @@ def test_gaps_of_several_series_known_and_new(forecaster: Forecaster) -> None:
         for uid, begin, gap in [("A9", 40, 90), ("a", 56 - TAIL, 70), ("b3", 41, 300), ("c", 80, 4), ("zz", 20, 200)]
     ]
     static = pd.DataFrame({"unique_id": ["A9", "b3", "zz"], "kind": ["x", "y", "z"], "area": [1.0, 2.0, 3.0]})
-    forecaster.update(pd.concat(parts), static_df=static)
+    forecaster.update(pd.concat(parts), static_df=static, allow_jump=True)
     for part in parts:
-        other.update(part, static_df=static)
+        other.update(part, static_df=static, allow_jump=True)
     assert_same(forecaster, other)
 
 
@@ -514,7 +516,7 @@ def test_cross_validation_over_long_gaps(forecaster: Forecaster, data: Data, n_w
     begin = 56 - TAIL
     before, after = rows("a", begin, [30.0, 31.0]), rows("a", 160, [33.0, 35.0, 29.0, 31.0])
     frame = pd.concat([data.train[data.train["unique_id"] == "a"], before, after])
-    options: dict[str, Any] = {"n_windows": n_windows, "step_size": step_size, "level": LEVEL}
+    options: dict[str, Any] = {"n_windows": n_windows, "step_size": step_size, "level": LEVEL, "allow_jump": True}
     rolled = forecaster.cross_validation(frame, static_df=STATIC, **options)
     forecaster.update(before)
     assert rolled["cutoff"].nunique() == n_windows
@@ -532,9 +534,10 @@ def test_cross_validation_of_series_with_gaps_equals_each_alone(forecaster: Fore
     gaps = {"p": (8, 90), "q": (3, 150), "r": (12, 60)}
     parts = [pd.concat([rows(u, 0, values(u, n)), rows(u, gap, values(u, 11))]) for u, (n, gap) in gaps.items()]
     static = pd.DataFrame({"unique_id": list(gaps), "kind": ["x", "y", "z"], "area": [1.0, 2.0, 3.0]})
-    together = forecaster.cross_validation(pd.concat(parts), n_windows=3, step_size=2, level=LEVEL, static_df=static)
+    options: dict[str, Any] = {"n_windows": 3, "step_size": 2, "level": LEVEL, "static_df": static, "allow_jump": True}
+    together = forecaster.cross_validation(pd.concat(parts), **options)
     for (uid, expected), part in zip(together.groupby("unique_id"), parts, strict=True):
-        alone = forecaster.cross_validation(part, n_windows=3, step_size=2, level=LEVEL, static_df=static)
+        alone = forecaster.cross_validation(part, **options)
         assert list(alone["unique_id"].unique()) == [uid]
         assert_close(alone, expected.reset_index(drop=True))
 
@@ -550,7 +553,7 @@ def test_a_long_gap_costs_no_more_than_a_short_one(forecaster: Forecaster, monke
     monkeypatch.setattr(NetworkEngine, "advance", counting)
     seen = forecaster.runtime.max_gap
     for gap in (2 * seen, 50_000):
-        copy.copy(forecaster).update(rows("a", 56 - TAIL + gap, [3.0]))
+        copy.copy(forecaster).update(rows("a", 56 - TAIL + gap, [3.0]), allow_jump=True)
     assert taken[0] == taken[1] <= seen + 1
     assert seen < 50 or is_pretrained(forecaster)
 

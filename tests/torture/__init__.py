@@ -2,7 +2,7 @@
 
 Every module here has a list `ATTACKS` of `Attack`: a name, a function, a small and a large size. The function takes a
 size and returns an `Outcome`: attempts, failures and a note. To raise is to fail. Attacks that need what a machine may
-not have raise `unittest.SkipTest` with the reason. `SLOW = True` keeps a module's small attacks out of `make test`.
+not have raise `unittest.SkipTest` with the reason. Slow ones are kept out of `make test` at their small size, too.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ class Attack(NamedTuple):
     run: Callable[[int], tuple[int, int, str]]
     small: int
     large: int
+    slow: bool = False
 
 
 def modules() -> list[ModuleType]:

@@ -16,6 +16,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable
@@ -31,6 +32,7 @@ from aru.store import SQLiteStore
 from aru.store.layout import Layout
 from tests.making import make
 from tests.shops import BASE, COVARIATES, STATIC, TRAINED, H, both, rows
+from tests.torture import Attack, Outcome
 
 ROOT = Path(__file__).resolve().parents[2]
 SPAWN = multiprocessing.get_context("spawn")
@@ -503,15 +505,29 @@ for attempt in range({size}):
     return Result(size, failures)
 
 
-ATTACKS: dict[str, tuple[Callable[[Path, int], Result], int]] = {  # with the size of the large version
-    "a damaged SQLite file": (damaged_stores, 2000),
-    "a damaged export": (damaged_exports, 2000),
-    "a damaged file of a model": (damaged_models, 600),
-    "a forged record": (forged_records, 1000),
-    "loads during saves": (loads_during_saves, 2000),
-    "killed saves": (killed_saves, 200),
-    "two updates of a model at once": (updates_at_once, 10),
-    "processes that create one store": (stores_at_once, 600),
-    "copies of a store in use": (copies_in_use, 200),
-    "forked children": (forked_children, 5),
-}
+@functools.cache
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    """One for all attacks, since the model and the store in it are made once."""
+    return tempfile.TemporaryDirectory(prefix="torture")
+
+
+def _on_files(attack: Callable[[Path, int], Result]) -> Callable[[int], Outcome]:
+    def run(size: int) -> Outcome:
+        attempts, failures = attack(Path(_folder().name), size)
+        return Outcome(attempts, len(failures), "; ".join(failures[:3]) or "each was noticed, or harmless")
+
+    return run
+
+
+ATTACKS = [
+    Attack("a damaged SQLite file", _on_files(damaged_stores), 25, 2000),
+    Attack("a damaged export", _on_files(damaged_exports), 25, 2000),
+    Attack("a damaged file of a model", _on_files(damaged_models), 10, 600),
+    Attack("a forged record", _on_files(forged_records), 10, 1000),
+    Attack("loads during saves", _on_files(loads_during_saves), 30, 2000, slow=True),
+    Attack("killed saves", _on_files(killed_saves), 5, 200, slow=True),
+    Attack("two updates of a model at once", _on_files(updates_at_once), 1, 10, slow=True),
+    Attack("processes that create one store", _on_files(stores_at_once), 24, 600),
+    Attack("copies of a store in use", _on_files(copies_in_use), 5, 200, slow=True),
+    Attack("forked children", _on_files(forked_children), 1, 5, slow=True),
+]

@@ -12,8 +12,6 @@ from tests.shops import BASE, TRAINED, both
 from tests.test_stream_processes import kill_writers, save_model
 from tests.torture import Attack, Outcome
 
-SLOW = True
-
 
 def writers(kills: int) -> Outcome:
     """Writers to a SQLite file, each killed inside a batch."""
@@ -32,6 +30,6 @@ def services(kills: int) -> Outcome:
 
 
 ATTACKS = [
-    Attack("kill -9 of a writer inside a batch", writers, 2, 25),
-    Attack("kill -9 of a service under load", services, 2, 25),
+    Attack("kill -9 of a writer inside a batch", writers, 2, 25, slow=True),
+    Attack("kill -9 of a service under load", services, 2, 25, slow=True),
 ]

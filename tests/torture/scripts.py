@@ -18,7 +18,6 @@ from tests.serve.conftest import Running
 from tests.shops import BASE, TRAINED, H, both, rows
 from tests.torture import Attack, Outcome
 
-SLOW = True
 CODE = "document.title='taken';window.taken=1;fetch('/taken')"
 FORMS = (
     "<script>{code}</script>",
@@ -89,4 +88,4 @@ def in_a_browser(size: int) -> Outcome:
     )
 
 
-ATTACKS = [Attack("scripts as names of series, in Chromium", in_a_browser, 4, 200)]
+ATTACKS = [Attack("scripts as names of series, in Chromium", in_a_browser, 4, 200, slow=True)]

@@ -10,13 +10,14 @@ from tests.torture import Attack, Outcome, attacks, modules
 from tests.torture.__main__ import PAGE, carry_out, page
 
 SMALL = [
-    pytest.param(attack, id=attack.name, marks=[pytest.mark.slow] if getattr(module, "SLOW", False) else [])
+    pytest.param(attack, id=attack.name, marks=[pytest.mark.slow] if attack.slow else [])
     for module in modules()
     for attack in attacks(module)
 ]
 
 
 @pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 @pytest.mark.parametrize("attack", SMALL)
 def test_a_small_attack_fails(attack: Attack) -> None:
     outcome = Outcome(*attack.run(attack.small))

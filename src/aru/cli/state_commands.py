@@ -15,7 +15,8 @@ from aru.cli.wording import ALLOW_JUMP, flags
 from aru.errors import InputError, StorageError, verbatim
 
 if TYPE_CHECKING:
-    from aru.store import SQLiteStore
+    from aru.data.clock import Clock
+    from aru.store import About, SQLiteStore
     from aru.store.exchange import Contents
 
 StoreFile = Annotated[Path, typer.Argument(metavar="STORE", show_default=False, help="SQLite file of a stream.")]
@@ -35,7 +36,7 @@ def info(store: StoreFile, as_json: shared_options.Json = False, debug: shared_o
         with closing(_existing(store)) as opened:
             found = exchange.contents(opened)
         about, ends = found.about, [f(found.last) for f in (np.min, np.max) if len(found.ids)]
-        oldest, newest = show_times(np.array(ends), about.clock) or (None, None)
+        oldest, newest = show_times(np.array(ends), _clock(about)) or (None, None)
         values = {
             "series": len(found.ids),
             "observations": int(found.observations.sum()),
@@ -232,6 +233,13 @@ for command, name, example in (
     app.command(name, help=shared_options.help_of(command), epilog=f"Example: {example}")(command)
 
 
+def _clock(about: About) -> Clock | None:
+    """How the store keeps timestamps; None for integers."""
+    from aru.data.clock import Clock
+
+    return Clock(about.zone, about.wall) if about.datetime else None
+
+
 def _require_all(store: Path, old: Contents, made: Contents) -> None:
     """Refuse a history that does not have all series of the old store, or ends earlier."""
     import numpy as np
@@ -242,7 +250,7 @@ def _require_all(store: Path, old: Contents, made: Contents) -> None:
     until = np.append(made.last, np.iinfo(np.int64).min)[at]
     behind = (at < 0) | (until < old.last if made.about.datetime == old.about.datetime else False)
     if behind.any():
-        rows = name_rows(old.ids[behind], old.last[behind], old.about.clock)
+        rows = name_rows(old.ids[behind], old.last[behind], _clock(old.about))
         raise InputError(
             f"`df` ends before {verbatim(store)} does, for {len(rows)} series: {rows}",
             "Add the rows up to these times. Forget series that are no longer needed: aru state forget.",

@@ -10,7 +10,6 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, get_args
 
-from aru.data.clock import Clock
 from aru.errors import StorageError, verbatim
 from aru.store.layout import Layout
 
@@ -32,11 +31,6 @@ class About:
     zone: str | None = None  # time zone of the timestamps
     wall: bool = False  # whether they are kept as the zone's clocks show them (`aru.data.clock`)
     adapter: Mapping[str, Any] | None = None  # settings and columns, where an adapter wrote the records
-
-    @property
-    def clock(self) -> Clock | None:
-        """How timestamps are kept; None for integers."""
-        return Clock(self.zone, self.wall) if self.datetime else None
 
     def to_json(self) -> str:
         """As text, with a checksum."""
