@@ -87,7 +87,7 @@ def measure(model: Forecaster, case: Case, rounds: int) -> dict[str, Any]:
     with Stream(model, store) as stream:
         ids = np.array([f"series-{i:07}" for i in range(case.series)], dtype=object)
         for begin in range(0, len(ids), BATCH):
-            write(store, ids[begin : begin + BATCH].tolist(), blob)
+            write(stream, store, ids[begin : begin + BATCH].tolist(), blob)
         times = [sum(one_round(stream, ids, case.observations + i)) for i in range(rounds + 1)]
         resident = resident_bytes()
     return {
@@ -98,10 +98,12 @@ def measure(model: Forecaster, case: Case, rounds: int) -> dict[str, Any]:
     }
 
 
-def write(store: MemoryStore, ids: list[str], blob: bytes) -> None:
-    """The record under many names, each with its own copy."""
+def write(stream: Stream, store: MemoryStore, ids: list[str], blob: bytes) -> None:
+    """The record under many names."""
+    runtime = stream.runtime
+    same = runtime.decode([blob], pd.Index(["one"]), stream.correctable_steps).select(np.zeros(len(ids), np.int64))
     with store.writing() as change:
-        change.put(ids, [bytes(bytearray(blob)) for _ in ids])
+        change.put(ids, runtime.encode(same, ids))
 
 
 def one_round(stream: Stream, ids: Any, step: int) -> Iterator[float]:

@@ -23,6 +23,7 @@ from aru.errors import (
     DuplicateError,
     FrequencyError,
     InputError,
+    JumpError,
     LateError,
     NotFittedError,
     StorageError,
@@ -321,7 +322,9 @@ def test_replays_late_rows_and_conflicts() -> None:
     result = adapter.update(wrong, late="skip")
     assert (result.applied, len(result.late)) == (0, 1)
     future = pd.DataFrame({"unique_id": "s0", "ds": [DAYS[ROWS - 1] + pd.Timedelta(days=400)], "y": 1.0})
-    assert adapter.update(future).gaps_filled == 399
+    with pytest.raises(JumpError, match="far beyond"):
+        adapter.update(future)
+    assert adapter.update(future, allow_jump=True).gaps_filled == 399
 
 
 def test_adapting_twice_is_adapting_once() -> None:

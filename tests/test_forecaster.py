@@ -435,7 +435,8 @@ def test_update_says_what_it_did(plain: Forecaster) -> None:
 
 
 def test_a_series_without_a_finite_forecast_is_named(plain: Forecaster) -> None:
-    plain.table.states.context.total[plain.ids.index("a")] = torch.nan
+    names, states = plain.table.find(["a"])
+    plain.table.put(names, states._replace(context=states.context._replace(total=torch.full((1,), torch.nan))))
     with pytest.warns(AruWarning, match=r"Series a have no finite forecast\. Check their values\."):
         out = plain.predict()
     assert np.isfinite(out.loc[out["unique_id"] == "b", "aru"]).all()

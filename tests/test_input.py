@@ -268,10 +268,10 @@ def test_a_series_without_any_value_is_left_out_of_training_and_named() -> None:
     df = pd.concat([both(range(TRAINED)), *(rows(uid, range(TRAINED)).assign(y=np.nan) for uid in ("e", "f"))])[PLAIN]
     says = r"2 of 4 series of df have no value of y at all and are left out: e, f\."
     with pytest.warns(AruWarning, match=says) as told:
-        f = make(**BASE).fit(df)
+        f = make(**BASE).fit(df, val_size=0)
     assert len(told) == 1
     assert f.ids == ["a", "b"]
-    twin = make(**BASE).fit(both(range(TRAINED))[PLAIN])
+    twin = make(**BASE).fit(both(range(TRAINED))[PLAIN], val_size=0)
     pd.testing.assert_frame_equal(f.predict(), twin.predict(), check_exact=True)
     with pytest.warns(AruWarning) as told:  # and that these rows were trained on
         found = f.cross_validation(df, n_windows=1)

@@ -26,7 +26,9 @@ contain backticks: it must be put into a message by `verbatim`, `quoted` or `lis
 
 from __future__ import annotations
 
+import inspect
 import re
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -174,6 +176,14 @@ class AruWarning(UserWarning):
     def worded(self, name: Callable[[str], str] = str) -> str:
         """The text with tables and arguments renamed by `name`."""
         return reword(str(self.args[0]), name)
+
+
+def warn(text: str) -> None:
+    """Warn at the line that called aru, whatever lies between."""
+    level, frame = 1, inspect.currentframe()
+    while frame is not None and frame.f_globals["__name__"].partition(".")[0] == "aru":
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, AruWarning, stacklevel=level)
 
 
 def name_series(ids: Any) -> Offending:

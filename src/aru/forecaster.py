@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import math
-import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -13,8 +11,6 @@ from aru.checked import check_whole
 from aru.data.columns import show_times
 from aru.data.frames import FrameStyle
 from aru.data.frequency import Frequency
-from aru.data.panel import Panel, read_panel
-from aru.data.schema import choose_lags, context_length
 from aru.data.scores import Scorecard
 from aru.errors import AruError, NotFittedError, StorageError, verbatim
 from aru.models import resolve
@@ -22,14 +18,13 @@ from aru.nn.device import choose_device
 from aru.nn.tree import concat
 from aru.pretrained.weights import full_name
 from aru.runtime import ForecastRuntime
-from aru.runtime.backtest import cutoff_rows
 from aru.runtime.engine import NetworkEngine
-from aru.runtime.marks import Backtest, judge_ends, score_folds, warn_cutoffs, warn_losing, warn_short
-from aru.runtime.opening import open_pretrained, suit, with_types
+from aru.runtime.marks import Backtest, BacktestPlan, judge_ends, run_backtest, warn_losing
+from aru.runtime.opening import open_pretrained, with_types
 from aru.runtime.records import Record
 from aru.runtime.table import StateTable
 from aru.runtime.trained import Trained, begin_trained, from_saved
-from aru.runtime.update import UpdateResult, leave_out_empty, warn_empty
+from aru.runtime.update import UpdateResult
 from aru.settings import (
     PRETRAINED,
     AcceleratorName,
@@ -209,17 +204,10 @@ class Forecaster:
         val_size = check_whole("val_size", val_size, 0) if val_size is not None else settings.h if chooses else 0
         needed = ["unique_id", "ds", "y", *settings.futr_exog_list, *settings.hist_exog_list]
         frames = ParquetParts(df, needed) if isinstance(df, (str, Path)) else [df]
-        # The longest series is not known before reading, so this takes the longest lags that may be chosen.
         style = FrameStyle.of(frames[0])
         freq = Frequency(settings.freq, style.zone)
-        lags = choose_lags(settings, freq, rows=sys.maxsize)
-        seen = context_length(settings, freq) + max(lags, default=0)
-        lost: dict[Any, None] = {}  # series without any value
-        read = functools.partial(self._read, freq=freq, seen=seen, lost=lost)
-        history = History(frames, read, static_df, settings, val_size, withheld)
-        schema = history.learn(freq, checkpoint_dir is not None, allow_jump)
-        warn_empty(list(lost), len(lost) + len(history.ids))
-        history.warn_sparse(freq)
+        history = History(frames, freq, static_df, settings, val_size, withheld)
+        schema = history.learn(checkpoint_dir is not None, allow_jump)
         kept = None if checkpoint_dir is None else Checkpoints(Path(checkpoint_dir), history.fingerprint)
         run = train(history, settings, schema, kept)
         engine = NetworkEngine(run.settings, schema, run.models, choose_device(settings.accelerator))
@@ -235,7 +223,7 @@ class Forecaster:
         runtime = ForecastRuntime(engine, freq, style.on(freq))
         until = history.until if run.before else history.until_early
         self.trained = Trained(runtime, StateTable(history.ids, concat(states)), history.ids, until)
-        warn_losing(card, stacklevel=3)
+        warn_losing(card)
         return self
 
     def predict(
@@ -287,7 +275,7 @@ class Forecaster:
 
         It is kept with the states, unless rows were left out. If it was kept before, no row is late.
         """
-        trained = self._suited(df)
+        trained = self._require_training().suited(df)
         runtime, table, name = trained.runtime, trained.table, "" if request is None else request.hex()
         resent = name in trained.requests
         new = runtime.read(df)
@@ -314,20 +302,11 @@ class Forecaster:
             self.trained = trained.with_request(name)
         return update.result
 
-    def _suited(self, df: Any) -> Trained:
-        """The model and states. A pretrained model without series takes the types of ids and times from `df`."""
-        trained = self._require_training()
-        if self.settings.model != PRETRAINED or len(trained.table):
-            return trained
-        return begin_trained(suit(trained.runtime, df))
-
     def for_types(self, integer_ids: bool, datetime: bool, zone: str | None) -> Forecaster:
         """A pretrained model without series, for ids and times of these types. Any other model stays as it is."""
-        trained = self._require_training()
-        if self.settings.model != PRETRAINED or len(trained.table):
-            return self
-        twin = self.__copy__()
-        twin.trained = begin_trained(with_types(trained.runtime, integer_ids, datetime, zone))
+        twin, trained = self.__copy__(), self._require_training()
+        if trained.open:
+            twin.trained = begin_trained(with_types(trained.runtime, integer_ids, datetime, zone))
         return twin
 
     def without_series(self) -> Forecaster:
@@ -348,7 +327,7 @@ class Forecaster:
         allow_jump: bool = False,
     ) -> Any:
         """Rolling-origin forecasts over the end of `df`: what `backtest` gives, without the scorecard."""
-        return self._backtest(df, n_windows, step_size, level, adapt, static_df, allow_jump).forecasts
+        return self.backtest(df, n_windows, step_size, level, adapt, static_df, allow_jump).forecasts
 
     def backtest(
         self,
@@ -367,30 +346,14 @@ class Forecaster:
         end of each series and must come after its first value. A warning names series that are too short for all
         cutoffs, and one tells of forecasts that are worse than seasonal naive. `allow_jump` is that of `fit`.
         """
-        return self._backtest(df, n_windows, step_size, level, adapt, static_df, allow_jump)
-
-    def _backtest(
-        self,
-        df: Any,
-        n_windows: int,
-        step_size: int | None,
-        level: Any,
-        adapt: bool,
-        static_df: Any,
-        allow_jump: bool,
-    ) -> Backtest:
-        runtime, h = self._suited(df).runtime, self.settings.h
-        n_windows = check_whole("n_windows", n_windows, 1)
-        step_size = h if step_size is None else check_whole("step_size", step_size, 1)
-        # Long gaps are shortened only before the first possible cutoff.
-        panel = runtime.read_history(df, in_sight=h + step_size * n_windows, allow_jump=allow_jump)
-        cutoffs = cutoff_rows(panel, h, n_windows, step_size)
-        folds = runtime.rolling(panel, cutoffs, level, adapt, static_df)
-        warn_short(panel, cutoffs)
-        inside = warn_cutoffs(self._require_training(), panel, cutoffs)
-        columns, card = score_folds(runtime, panel, folds, level, seen=inside)
-        warn_losing(card, stacklevel=4)
-        return Backtest(FrameStyle.of(df, runtime.style).build(columns), card)
+        plan = BacktestPlan(
+            n_windows=check_whole("n_windows", n_windows, 1),
+            step_size=self.settings.h if step_size is None else check_whole("step_size", step_size, 1),
+            level=level,
+            adapt=adapt,
+            allow_jump=allow_jump,
+        )
+        return run_backtest(self._require_training().suited(df), df, static_df, plan)
 
     def save(self, path: str | Path) -> None:
         """Write model and states into a new or empty folder, or over an older save."""
@@ -425,18 +388,6 @@ class Forecaster:
                 f"{verbatim(path)} does not fit together ({verbatim(reason)})",
                 "Read it with the version of aru that wrote it.",
             ) from error
-
-    def _read(self, df: Any, freq: Frequency, seen: int, lost: dict[Any, None]) -> Panel:
-        """Rows of a frame to train on, and to `lost` the series without any value.
-
-        Gaps are filled only as far as forecasts can see.
-        """
-        settings = self.settings
-        columns = [*settings.futr_exog_list, *settings.hist_exog_list]
-        panel = read_panel(df, freq, columns, max_gap=seen + settings.longest_window)
-        panel, empty = leave_out_empty(panel)
-        lost.update(dict.fromkeys(empty))
-        return panel
 
 
 Forecaster.__doc__ = Settings.__doc__  # written once

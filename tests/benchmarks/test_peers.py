@@ -93,6 +93,7 @@ def test_nothing_after_a_cutoff_matters(peer: PeerInfo) -> None:
         assert (which == 3) == after.equals(before)  # and what came before does matter
 
 
+@pytest.mark.filterwarnings("ignore:Covariates are unlike those of training")
 def test_covariates_are_scaled_and_coded_by_what_came_before_the_first_cutoff() -> None:
     df = long_frame()
     late = from_end(df) < 7

@@ -237,7 +237,7 @@ def test_a_state_has_less_than_five_thousand_bytes(name: str) -> None:
     """Whatever the size of the network and the length of history."""
     f = opened(name, h=200)
     f.update(frame({"a": wave(3000)}))
-    (blob,) = f.runtime.encode(Record(f.table.states))
+    (blob,) = f.runtime.encode(Record(f.table.states), f.ids)
     assert len(blob) < 5000
 
 

@@ -35,11 +35,13 @@ ROOT = Path(__file__).resolve().parents[2]
 SERVE = f"""
 import sys
 from pathlib import Path
+from aru import Forecaster
 from aru.serve.options import Options
 from aru.serve.server import serve
 options = Options(port=0, token={TOKEN!r}, max_bytes={MAX_BYTES}, idle_seconds={IDLE}, request_seconds={WHOLE},
                   max_connections={CONNECTIONS})
-serve(Path(sys.argv[1]), Path(sys.argv[2]), options, started=lambda address: print(address, flush=True))
+load = lambda: Forecaster.load(sys.argv[1])
+serve(load, Path(sys.argv[2]), options, started=lambda address: print(address, flush=True))
 """
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="Linux measures the memory")

@@ -103,7 +103,7 @@ for service in services:
         rows = {name: frame[name].to_numpy() for name in ("unique_id", "ds", "y", "promo", "temp")}
         static = {name: STATIC[name].to_numpy(object) for name in ("unique_id", "kind")}
         ids = frame["unique_id"].unique().tolist()
-        (report,) = service.update([UpdateRequest(rows, ids, static, "raise", bytes([day]) * 16)])
+        (report,) = service.update([UpdateRequest(rows, ids, static, "raise", False, bytes([day]) * 16)])
         assert report["applied"] == len(frame), report
         service.watch()
     futr = both([31, 32, 33])

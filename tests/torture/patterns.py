@@ -29,7 +29,7 @@ PATTERNS: dict[str, Pattern] = {
     "a jump of nine decades": lambda t, _: np.where(t // 5000 % 2, 1e9, 1.0),
     "rare spikes": lambda t, _: np.where(t % 997 == 0, 1e12, 1.0),
     "tiny": lambda t, g: 1e-30 * g.normal(0, 1, len(t)),
-    "huge": lambda t, g: 1e30 * g.normal(0, 1, len(t)),
+    "huge": lambda t, g: 1e29 * g.normal(0, 1, len(t)),
     "rare counts": lambda t, g: g.poisson(0.01, len(t)).astype(float),
     "long gaps": lambda t, g: np.where(t % 700 < 600, np.nan, g.normal(5, 1, len(t))),
 }

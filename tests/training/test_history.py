@@ -14,7 +14,6 @@ import pandas as pd
 import pytest
 import torch
 
-from aru import Forecaster
 from aru.data.panel import Panel
 from aru.errors import AruWarning, ColumnError, InputError
 from aru.training import history
@@ -55,17 +54,17 @@ def test_several_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = write(df, tmp_path / "data")
     monkeypatch.setattr(history, "PART_ROWS", 2 * TRAINED)
     alive: list[weakref.ref[Panel]] = []
-    read = Forecaster._read
+    read = history.History._read
 
-    def spy(self: Forecaster, frame: Any, seen: int) -> Panel:
+    def spy(self: history.History, frame: Any) -> Panel:
         gc.collect()
         assert not any(ref() is not None for ref in alive)
         assert len(frame) <= 3 * TRAINED
-        panel = read(self, frame, seen)
+        panel = read(self, frame)
         alive.append(weakref.ref(panel))
         return panel
 
-    monkeypatch.setattr(Forecaster, "_read", spy)
+    monkeypatch.setattr(history.History, "_read", spy)
     importlib.import_module("aru.training.run")
     gc.freeze()  # so that collections look at nothing but what training makes
     f = make(**{**BASE, **COVARIATES, "max_steps": 30, "batch_size": 2}).fit(folder, STATIC, val_size=3)
@@ -77,7 +76,7 @@ def test_several_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert schema.stat[1][0].values == ("x", "y", "z")
     assert schema.hist[0][0].low == pytest.approx(df.groupby("unique_id").head(TRAINED - 3)["temp"].min())
     replay = f.without_series()
-    monkeypatch.setattr(Forecaster, "_read", read)
+    monkeypatch.setattr(history.History, "_read", read)
     replay.update(df, STATIC)
     plan = both(range(TRAINED, TRAINED + 3), IDS)
     pd.testing.assert_frame_equal(

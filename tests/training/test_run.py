@@ -327,7 +327,9 @@ def test_validation_rows_are_never_trained_on(options: dict[str, Any]) -> None:
     other = df.copy()
     other.loc[inside, "y"] = -1e4
     other.loc[inside, "price"] = 50.0
-    first, second = fit(df, val_size, **options), fit(other, val_size, **options)
+    first = fit(df, val_size, **options)
+    with pytest.warns(AruWarning, match="'price' lies far outside"):
+        second = fit(other, val_size, **options)
     assert same(weights(first), weights(second))
     assert first.runtime.engine.schema == second.runtime.engine.schema
     earlier = df.copy()
@@ -455,7 +457,7 @@ def predict(f: Forecaster) -> Any:
 @pytest.mark.parametrize("options", [{}, {"robust": False, "distribution": "gaussian"}, {"model": "baseline"}])
 def test_absurd_values_of_one_series_are_contained(options: dict[str, Any]) -> None:
     df = frame()
-    df.loc[(df["unique_id"] == "b") & df["ds"].isin([7, 20, 21]), "y"] = [1e300, -1e300, 1e150]
+    df.loc[(df["unique_id"] == "b") & df["ds"].isin([7, 20, 21]), "y"] = [1e29, -1e29, 1e15]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         f = fit(df, max_steps=20, **options)

@@ -5,7 +5,6 @@ The frame is any eager frame that narwhals reads. Errors show the first offendin
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from numbers import Real
@@ -19,7 +18,6 @@ import pandas as pd
 from aru.data.clock import Clock, Times
 from aru.errors import (
     REPORTED,
-    AruWarning,
     ColumnError,
     DuplicateError,
     InputError,
@@ -30,6 +28,7 @@ from aru.errors import (
     name_series,
     quoted,
     verbatim,
+    warn,
 )
 
 Floats = npt.NDArray[np.float64]
@@ -231,11 +230,9 @@ def _warn_mixed(ids: npt.NDArray[np.object_], name: str) -> None:
     """Warn about ids of several types: as text they may be the same."""
     text = sum(isinstance(value, str) for value in ids)
     if 0 < text < len(ids):
-        warnings.warn(
+        warn(
             f"unique_id of `{name}` holds {text} strings and {len(ids) - text} values of other types. All are read as "
             "text, so that 1 and '1' are the same series; convert the column.",
-            AruWarning,
-            stacklevel=2,
         )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import numbers
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,7 +15,7 @@ from aru.data.clock import UTC, Clock, from_index
 from aru.data.columns import as_frame, name_rows
 from aru.data.frequency import Frequency
 from aru.data.moments import type_of_times, zone_of
-from aru.errors import AruWarning, ConfigError, ValueRangeError, listing, quoted
+from aru.errors import ConfigError, ValueRangeError, listing, quoted, warn
 
 MANY = 2**12  # from this many rows on, each series' name is converted once instead of in every row
 NANOSECONDS = (2**63 - 1) // 1000  # range of datetime64[ns] around 1970, in microseconds
@@ -27,10 +26,8 @@ def quantiles_of(level: Sequence[float] | None) -> list[float]:
     values = percentages(level)
     shares = [value for value in values if value < 1]
     if shares:
-        warnings.warn(
+        warn(
             f"`level` is in percent: {listing(shares)} asks for less than 1 %. For 90 % give 90.",
-            AruWarning,
-            stacklevel=2,
         )
     return [0.5] + [q for value in values for q in (0.5 - value / 200, 0.5 + value / 200)]
 

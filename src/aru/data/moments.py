@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import warnings
 from typing import Any
 
 import narwhals as nw
@@ -13,7 +12,7 @@ import pandas as pd
 from aru.data.clock import UTC, Clock, Times, known_zone
 from aru.data.columns import Bools, name_frame_rows, refuse_null, to_int64, to_objects
 from aru.data.frequency import Frequency
-from aru.errors import AruWarning, ColumnError, FrequencyError, ValueRangeError, quoted, verbatim
+from aru.errors import ColumnError, FrequencyError, ValueRangeError, quoted, verbatim, warn
 
 _TIME = r"[T ]\d\d(?::?\d\d){0,2}(?:[.,]\d+)? ?"
 _ZONE, _UTC_ZONE = rf"{_TIME}(?:[Zz]|[+-]\d\d(?::?\d\d)?)$", rf"{_TIME}(?:[Zz]|[+-]00(?::?00)?)$"
@@ -93,10 +92,8 @@ def _timestamps(frame: nw.DataFrame[Any], kept: pd.DatetimeIndex, freq: Frequenc
 def _warn_foreign(clock: Clock, foreign: bool, name: str) -> None:
     """Warn about times of another zone than UTC, if the model was trained on times without one."""
     if foreign and clock.zone is None:
-        warnings.warn(
+        warn(
             f"ds of `{name}` has times with a zone, and training had none: they are converted to UTC.",
-            AruWarning,
-            stacklevel=2,
         )
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -27,7 +26,7 @@ from aru.data.frequency import CODES, Frequency, calendar_codes
 from aru.data.panel import Panel
 from aru.data.rows import Rows, Static
 from aru.data.target import Support
-from aru.errors import SHOWN, AruWarning, ColumnError, Offending, listing, name_series, quoted
+from aru.errors import SHOWN, ColumnError, Offending, listing, name_series, quoted, warn
 from aru.settings import Settings
 
 OUTSIDE = 1.0  # how far a number may leave its training range, in units of the range, before it is cut off
@@ -301,11 +300,9 @@ def _encode_group(
 def _warn_odd(odd: Sequence[str]) -> None:
     """One warning about all covariates that are unlike those of training."""
     if any(odd):
-        warnings.warn(
+        warn(
             f"Covariates are unlike those of training: {'; '.join(filter(None, odd))}. Unknown categories count as "
             "missing, and numbers are cut off.",
-            AruWarning,
-            stacklevel=3,
         )
 
 

@@ -7,7 +7,6 @@ binomial, and a `support` that is given.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -15,7 +14,7 @@ import numpy as np
 
 from aru.data.columns import Bools, Floats
 from aru.data.panel import Observations, Panel
-from aru.errors import AruWarning, ValueRangeError
+from aru.errors import ValueRangeError, warn
 from aru.settings import Settings
 
 
@@ -122,7 +121,7 @@ def warn_new(learned: Support, y: Floats, said: set[str]) -> None:
         what = "New values are not whole numbers, unlike all in training: quantiles of this model are rounded."
     if what not in said:
         said.add(what)
-        warnings.warn(f"{what} Fit with `support='real'` to forecast them as they are.", AruWarning, stacklevel=2)
+        warn(f"{what} Fit with `support='real'` to forecast them as they are.")
 
 
 def warn_far(panel: Panel, total: Floats, count: Floats) -> None:
@@ -130,9 +129,7 @@ def warn_far(panel: Panel, total: Floats, count: Floats) -> None:
     far = (count >= FAR_COUNT) & (total > 0) & (np.abs(panel.y) / FAR_FACTOR > total / np.maximum(count, 1))
     if far.any():
         rows = panel.name_rows(np.flatnonzero(far))
-        warnings.warn(
+        warn(
             f"y is more than {FAR_FACTOR:,} times the mean size of its series at {rows}. It is used, and distorts the "
             "scale of its series for long; if it stands for a missing value, leave it empty.",
-            AruWarning,
-            stacklevel=2,
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -16,7 +15,7 @@ from aru.data.columns import read_static
 from aru.data.frames import FrameStyle, forecast_names, quantiles_of
 from aru.data.panel import Panel, read_future
 from aru.data.rows import Ragged, Rows
-from aru.errors import AruWarning, FutureError, listing, name_series
+from aru.errors import FutureError, listing, name_series, warn
 from aru.runtime.backtest import Fold, rolling
 from aru.runtime.engine import Forecast, NetworkEngine
 from aru.runtime.future import first_rows, future_rows
@@ -165,4 +164,4 @@ def warn_failed(forecast: Forecast, ids: pd.Index[Any]) -> None:
     ):
         if which.any():
             names = listing(list(ids[which.numpy()]))
-            warnings.warn(f"{says.format(names)} Check their values.", AruWarning, stacklevel=4)
+            warn(f"{says.format(names)} Check their values.")

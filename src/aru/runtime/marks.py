@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from statistics import NormalDist
 from typing import Any, NamedTuple
@@ -12,14 +11,14 @@ import numpy as np
 import pandas as pd
 
 from aru.data.columns import Bools, Floats, Ints, name_rows
-from aru.data.frames import percentages, quantiles_of
+from aru.data.frames import FrameStyle, percentages, quantiles_of
 from aru.data.frequency import Frequency
 from aru.data.naive import SeasonalNaive
 from aru.data.panel import Panel
 from aru.data.rows import Whole
 from aru.data.scores import Judged, Scorecard, mase, pooled
-from aru.errors import AruWarning, listing
-from aru.runtime.backtest import Fold, possible_cutoffs, rolling
+from aru.errors import listing, warn
+from aru.runtime.backtest import Fold, cutoff_rows, possible_cutoffs, rolling
 from aru.runtime.engine import NetworkEngine
 from aru.runtime.forecasting import ForecastRuntime
 from aru.runtime.trained import Trained
@@ -140,6 +139,30 @@ class Backtest(NamedTuple):
     scorecard: Scorecard | None  # None if no actual value was forecast
 
 
+class BacktestPlan(NamedTuple):
+    """Where a backtest forecasts from, and how."""
+
+    n_windows: int
+    step_size: int
+    level: Sequence[float] | None
+    adapt: bool
+    allow_jump: bool
+
+
+def run_backtest(trained: Trained, df: Any, static_df: Any, plan: BacktestPlan) -> Backtest:
+    """Forecasts from rolling cutoffs by states that start empty and replay `df`."""
+    runtime = trained.runtime
+    # Long gaps are shortened only before the first possible cutoff.
+    panel = runtime.read_history(df, runtime.h + plan.step_size * plan.n_windows, plan.allow_jump)
+    cutoffs = cutoff_rows(panel, runtime.h, plan.n_windows, plan.step_size)
+    folds = runtime.rolling(panel, cutoffs, plan.level, plan.adapt, static_df)
+    warn_short(panel, cutoffs)
+    inside = warn_cutoffs(trained, panel, cutoffs)
+    columns, card = score_folds(runtime, panel, folds, plan.level, seen=inside)
+    warn_losing(card)
+    return Backtest(FrameStyle.of(df, runtime.style).build(columns), card)
+
+
 def score_folds(
     runtime: ForecastRuntime, panel: Panel, folds: Iterable[Fold], level: Sequence[float] | None, seen: bool
 ) -> tuple[dict[str, Any], Scorecard | None]:
@@ -165,10 +188,10 @@ def score_folds(
     return {k: v[order] for k, v in columns.items()}, marks.card(runtime.settings.name, about)
 
 
-def warn_losing(card: Scorecard | None, stacklevel: int) -> None:
+def warn_losing(card: Scorecard | None) -> None:
     """Warn about forecasts that are worse than seasonal naive."""
     if card is not None and card.loses:
-        warnings.warn(card.warning, AruWarning, stacklevel=stacklevel)
+        warn(card.warning)
 
 
 def warn_short(panel: Panel, cutoffs: Ints) -> None:
@@ -176,13 +199,11 @@ def warn_short(panel: Panel, cutoffs: Ints) -> None:
     windows = (cutoffs >= 0).sum(0)
     short, none = np.flatnonzero(windows < len(cutoffs)), int((windows == 0).sum())
     if len(short):
-        warnings.warn(
+        warn(
             f"{len(short)} of {len(panel.ids)} series are too short for {len(cutoffs)} windows: "
             f"{listing(list(panel.ids[short]))}. They are scored on the windows that they have"
             + (f", {none} of them with none" if none else "")
             + ". Use fewer windows, or more history.",
-            AruWarning,
-            stacklevel=4,
         )
 
 
@@ -193,11 +214,9 @@ def warn_cutoffs(trained: Trained, panel: Panel, cutoffs: Ints) -> bool:
     first = np.where(cutoffs >= 0, panel.ds[cutoffs], np.iinfo(np.int64).max).min(0)
     inside = np.flatnonzero(first < until)
     if len(inside):
-        warnings.warn(
+        warn(
             f"{len(inside)} series have cutoffs inside the training data: "
             f"{name_rows(panel.ids[inside], first[inside], panel.clock)}. These scores are too good; "
             "evaluate on later rows.",
-            AruWarning,
-            stacklevel=4,
         )
     return len(inside) > 0

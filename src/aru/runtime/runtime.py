@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from aru.data.beginnings import leave_out_empty, warn_empty
 from aru.data.columns import Bools, Ints, as_frame
 from aru.data.frames import FrameStyle
 from aru.data.frequency import Frequency
@@ -25,7 +26,7 @@ from aru.errors import ColumnError, InputError, verbatim
 from aru.nn.tree import flatten, leaves, rebuild
 from aru.runtime.engine import Engine
 from aru.runtime.records import Record, begin, code_limits, impossible
-from aru.runtime.update import Invalid, Late, Update, compute_update, leave_out_empty, warn_empty
+from aru.runtime.update import Invalid, Late, Update, compute_update
 from aru.store.contract import About
 from aru.store.layout import FORMAT, Layout, unreadable
 

@@ -17,9 +17,9 @@ from aru.nn.device import choose_device
 from aru.nn.tree import leaves, rebuild
 from aru.runtime.engine import NetworkEngine
 from aru.runtime.forecasting import ForecastRuntime
-from aru.runtime.opening import new_model
+from aru.runtime.opening import new_model, suit
 from aru.runtime.table import StateTable
-from aru.settings import AcceleratorName, Settings
+from aru.settings import PRETRAINED, AcceleratorName, Settings
 from aru.store.exchange import index_of
 from aru.store.folder import Saved
 
@@ -34,6 +34,15 @@ class Trained(NamedTuple):
     ids: pd.Index[Any]  # the series that were trained on
     until: Times  # the latest training time of each of them
     requests: tuple[str, ...] = ()  # digests of the latest files that were consumed, latest first
+
+    @property
+    def open(self) -> bool:
+        """Whether ids and times may be of any type: a pretrained model without series."""
+        return self.runtime.settings.model == PRETRAINED and not len(self.table)
+
+    def suited(self, df: Any) -> Trained:
+        """The same for ids and times of the types in `df`, if that is open."""
+        return begin_trained(suit(self.runtime, df)) if self.open else self
 
     def with_request(self, digest: str) -> Trained:
         """This file was consumed, too."""

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import warnings
-from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from aru.data.beginnings import begin_with_values
 from aru.data.clock import Clock
 from aru.data.columns import Bools, Ints, name_rows, read_static
 from aru.data.frames import FrameStyle
@@ -22,7 +21,7 @@ from aru.data.jumps import Newest
 from aru.data.panel import Known, Observations, Panel, continuation, next_steps
 from aru.data.schema import Schema
 from aru.data.target import broken, refusal, warn_far, warn_new
-from aru.errors import AruWarning, ConfigError, LateError, Offending, ValueRangeError, name_series, quoted
+from aru.errors import ConfigError, LateError, Offending, ValueRangeError, quoted
 from aru.nn.tree import concat
 from aru.runtime.engine import Engine
 from aru.runtime.lateness import DUPLICATE, in_reach, judge_past, other_covariates, remembered
@@ -209,50 +208,3 @@ def _base(engine: Engine, known: Record, new_ids: pd.Index[Any], static_df: Any)
 def _flat(schema: Schema, names: pd.Index[Any], panel: Panel) -> Flat:
     """Encoded rows of a panel, series numbered as in `names`."""
     return Flat(names.get_indexer(panel.ids)[panel.series], schema.encode(panel), panel.skipped)
-
-
-def begin_with_values(panel: Panel, which: Any, name: str) -> Panel:
-    """Drop rows before the first value of the series in `which`; a series without any value is an error."""
-    empty = which & without_values(panel)
-    if empty.any():
-        rows = name_series(panel.ids[empty])
-        raise ValueRangeError(
-            f"{len(rows)} series of `{name}` have no value of y at all: {rows}",
-            "Drop them, or give at least one value.",
-            columns=["y"],
-            rows=rows,
-        )
-    return _from_first_value(panel, which)
-
-
-def leave_out_empty(panel: Panel) -> tuple[Panel, list[Any]]:
-    """A whole history from the first value of each series on, and the series without any value, which are left out."""
-    empty = without_values(panel)
-    if empty.any() and not empty.all():
-        lost = panel.ids[empty].tolist()
-        return _from_first_value(panel.select(~empty[panel.series]), True), lost
-    return begin_with_values(panel, np.ones(len(panel.ids), bool), "df"), []
-
-
-def without_values(panel: Panel) -> Bools:
-    """Which series have no value at all."""
-    seen = np.concatenate([[0], np.cumsum(panel.observed)])
-    empty: Bools = seen[panel.starts + panel.lengths] == seen[panel.starts]
-    return empty
-
-
-def warn_empty(ids: Sequence[Any], total: int) -> None:
-    """Warn about series of a history without any value."""
-    if ids:
-        warnings.warn(
-            f"{len(ids)} of {total} series of `df` have no value of y at all and are left out: {name_series(ids)}.",
-            AruWarning,
-            stacklevel=3,
-        )
-
-
-def _from_first_value(panel: Panel, which: Any) -> Panel:
-    seen = np.concatenate([[0], np.cumsum(panel.observed)])
-    series = panel.series
-    before = np.broadcast_to(which, len(panel.ids))[series] & (seen[1:] == seen[panel.starts][series])
-    return panel.select(~before) if before.any() else panel

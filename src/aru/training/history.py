@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import warnings
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -20,15 +20,16 @@ import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
+from aru.data.beginnings import leave_out_empty, warn_empty
 from aru.data.clock import Times
 from aru.data.columns import Bools, Categories, Column, Floats, as_frame, read_static, require_columns
 from aru.data.frequency import Frequency
 from aru.data.guess import usual_frequency
 from aru.data.learning import Learner
-from aru.data.panel import Panel
+from aru.data.panel import Panel, read_panel
 from aru.data.rows import Ragged, Whole
-from aru.data.schema import Schema
-from aru.errors import AruWarning, ColumnError, InputError, TooLittleDataError, name_series, quoted, verbatim
+from aru.data.schema import Schema, choose_lags, context_length
+from aru.errors import ColumnError, InputError, TooLittleDataError, name_series, quoted, verbatim, warn
 from aru.settings import Settings
 from aru.training.batches import TrainingData, is_long, trained_lengths
 
@@ -131,23 +132,36 @@ class History:
     def __init__(
         self,
         frames: Sequence[Any],
-        read: Callable[[Any], Panel],
+        freq: Frequency,
         static_df: Any,
         settings: Settings,
         val_size: int,
         withheld: int = 0,
     ) -> None:
-        self._frames, self._read, self._static_df, self._settings = frames, read, static_df, settings
+        self._frames, self._freq, self._static_df, self._settings = frames, freq, static_df, settings
         self.val_size, self.withheld = val_size, withheld
         self._panel: _Last[Panel] = _Last(lambda part: self._read(self._frames[part]))
         self._encoded: _Last[TrainingData] = _Last(self._encode)
+        self._empty: dict[Any, None] = {}  # series without any value
+        # The longest series is not known before reading, so this takes the longest lags that may be chosen.
+        lags = choose_lags(settings, freq, rows=sys.maxsize)
+        self._seen = context_length(settings, freq) + max(lags, default=0)
 
-    def learn(self, freq: Frequency, identify: bool = False, allow_jump: bool = False) -> Schema:
+    def _read(self, df: Any) -> Panel:
+        """Rows of a part, without the series that have no value. Gaps are filled only as far as forecasts can see."""
+        settings = self._settings
+        columns = [*settings.futr_exog_list, *settings.hist_exog_list]
+        panel = read_panel(df, self._freq, columns, max_gap=self._seen + settings.longest_window)
+        panel, empty = leave_out_empty(panel)
+        self._empty.update(dict.fromkeys(empty))
+        return panel
+
+    def learn(self, identify: bool = False, allow_jump: bool = False) -> Schema:
         """Learn the schema in one pass over all parts; with `identify` also compute `fingerprint` of their rows.
 
         Rows far from all others in time are refused, unless `allow_jump`.
         """
-        learner = Learner(self._settings, freq)
+        learner = Learner(self._settings, self._freq)
         digest = _Digest(self.val_size, self.withheld)
         ids, presence = [], []
         until: list[list[Times]] = []
@@ -163,7 +177,7 @@ class History:
             if identify:
                 digest.add(panel, static)
             if part == 0:
-                self.likely = usual_frequency(panel.longest(), panel.clock is not None)
+                self._likely = usual_frequency(panel.longest(), panel.clock is not None)
             presence.append(panel.presence)
             ids.append(panel.ids)
             until.append([panel.ds[(end - 1).clip(min=panel.starts)] for end in ends])
@@ -184,20 +198,21 @@ class History:
             learner.timeline.refuse((self._panel(part) for part in range(len(self._frames))), "df")
         self.schema = learner.schema()
         self.fingerprint = digest.text()
+        warn_empty(list(self._empty), len(self._empty) + len(self.ids))
+        self._warn_fine()
         return self.schema
 
-    def warn_fine(self, freq: Frequency) -> None:
+    def _warn_fine(self) -> None:
         """Warn if nearly all steps of the frequency are missing values: it is probably too fine."""
         share = float(np.median(self.presence)) if len(self.presence) else 1.0
         if share >= SPARSE:
             return
-        known = self.likely not in (None, freq.freq)
-        advice = f"Series look like `freq={quoted(self.likely)}`" if known else "Choose a coarser freq"
-        warnings.warn(
+        freq, likely = self._freq, self._likely
+        known = likely not in (None, freq.freq)
+        advice = f"Series look like `freq={quoted(likely)}`" if known else "Choose a coarser freq"
+        warn(
             f"Only {100 * share:.2g} % of the steps of `freq={quoted(freq.freq)}` have a row in the typical series; "
             f"the rest are missing values. {advice}; or use `freq=None` if rows are consecutive.",
-            AruWarning,
-            stacklevel=3,
         )
 
     def _check_enough(self) -> None:
@@ -209,19 +224,6 @@ class History:
                 + (f" besides `val_size={self.val_size}`" if self.val_size else "")
                 + f", but `h={h}` needs at least {h + 1}",
                 "Use a shorter horizon" + (", a smaller `val_size`" if self.val_size else "") + " or more history.",
-            )
-
-    def warn_sparse(self, freq: Frequency) -> None:
-        """Warn if nearly all steps of the frequency are missing values: it is probably too fine."""
-        share = float(np.median(self.presence)) if len(self.presence) else 1.0
-        if share < SPARSE:
-            doubtful = self.likely in (None, freq.freq)
-            advice = "Choose a coarser freq" if doubtful else f"Series look like `freq={quoted(self.likely)}`"
-            warnings.warn(
-                f"Only {100 * share:.2g} % of the steps of `freq={quoted(freq.freq)}` have a row in the typical "
-                f"series; the rest are missing values. {advice}; or use `freq=None` if rows are consecutive.",
-                AruWarning,
-                stacklevel=3,
             )
 
     @property

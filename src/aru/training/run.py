@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from aru.data.schema import Schema
-from aru.errors import AruWarning, ConfigError, StorageError, listing, quoted, verbatim
+from aru.errors import ConfigError, StorageError, listing, quoted, verbatim, warn
 from aru.models import build, with_settings
 from aru.models.interface import TrainedModel
 from aru.nn.device import choose_device
@@ -253,10 +253,8 @@ def _resume_point(folder: Path, origin: Provenance) -> str | None:
         )
     if Provenance(*found) == origin:
         return str(last)
-    warnings.warn(
+    warn(
         f"{verbatim(folder)} holds a checkpoint of other training data: training begins anew and replaces it.",
-        AruWarning,
-        stacklevel=5,
     )
     return None
 
@@ -267,17 +265,13 @@ def _below(checkpoints: Checkpoints | None, name: str) -> Checkpoints | None:
 
 def _report(module: Training) -> None:
     if module.failed:
-        warnings.warn(
+        warn(
             f"Training had numerical failures in the series {listing(sorted(module.failed))}; in those steps they were "
             "left out or forecast without adaptation, or the step was skipped. Check their values.",
-            AruWarning,
-            stacklevel=2,
         )
     if module.skipped_steps:
-        warnings.warn(
+        warn(
             f"{module.skipped_steps} training steps had a gradient that was not finite and were skipped.",
-            AruWarning,
-            stacklevel=2,
         )
 
 
