@@ -7,6 +7,7 @@
     python -m experiments curves --out experiments/results/curves.csv --jobs 16 --budget-seconds 540
     python -m experiments forecasts --out experiments/results/forecasts.csv --jobs 2
     python -m experiments timing --out experiments/results/timing.csv
+    python -m experiments zeroshot
 
 All but `choose` compute what their file lacks, and can be stopped and repeated at any time. After another choice
 `python -m experiments prune --runs experiments/results/runs.csv` removes the rows of the former one.
@@ -28,9 +29,11 @@ from experiments.peers import peers
 from experiments.runner import key_of, missing, run_all
 from experiments.tables import prune
 from experiments.timing import timings
+from experiments.zeroshot import forget_other_weights, zero_shots
 
 GRID = ("dataset", "protocol", "method", "variant")
 CURVES = ("experiment", "dataset", "method", "variant")
+ZEROSHOT = Path(__file__).parent / "results" / "zeroshot.csv"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -46,9 +49,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         ("forecasts", "forecasts of single shops, for a picture", 1, ("dataset", "method")),
         ("peers", "rows of the grid for other libraries, in environments of their own (docs/peers.md)", 3, GRID),
         ("timing", "seconds of an update and of a forecast; keep --jobs 1", 1, ("dataset", "method")),
+        ("zeroshot", "pretrained networks; rows of former weights are removed", 3, CURVES[:3]),
     ):
         command = commands.add_parser(name, help=about)
-        command.add_argument("--out", type=Path, required=True, help="CSV file; rows that it has are not repeated")
+        own = {"default": ZEROSHOT} if name == "zeroshot" else {"required": True}
+        command.add_argument("--out", type=Path, **own, help="CSV file; rows that it has are not repeated")
         command.add_argument("--jobs", type=int, default=1, help="processes side by side")
         command.add_argument("--budget-seconds", type=float, default=86400.0, help="stop then, whatever still runs")
         for option in filters:
@@ -75,7 +80,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "forecasts": forecasts,
         "peers": peers,
         "timing": timings,
+        "zeroshot": zero_shots,
     }
+    if options.command == "zeroshot":
+        forget_other_weights(options.out)
     quick = {k: v for k, v in (("steps", options.steps), ("series", options.series)) if v}
     jobs = [
         dataclasses.replace(job, **quick)

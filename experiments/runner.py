@@ -74,7 +74,7 @@ def run_all(jobs: Sequence[Work], out: Path, processes: int, budget: float) -> i
     os.environ["OMP_NUM_THREADS"] = "1"
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(
-        ["aru", "aru.training", "experiments.evaluate", "experiments.curves", "experiments.forecasts"]
+        ["aru", "aru.training", *(f"experiments.{name}" for name in ("evaluate", "curves", "forecasts", "zeroshot"))]
     )  # imports are paid for once
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # so that the processes below end, too
     running: dict[Any, tuple[Any, Work]] = {}
@@ -128,4 +128,5 @@ def _receive(receive: Any) -> list[dict[str, Any]] | str:
 
 def _line(row: dict[str, Any], job: Work) -> str:
     name = ", ".join(str(row[k]) for k in job.KEY if row[k] != "" and k != "settings")
-    return f"{name}: " + " ".join(f"{k} {row[k]}" for k in ("nd", "rmse", "coverage90", "seconds") if k in row)
+    shown = ("nd", "rmse", "coverage90", "mase", "wql", "seconds")
+    return f"{name}: " + " ".join(f"{k} {row[k]}" for k in shown if k in row)
