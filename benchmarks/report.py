@@ -1,4 +1,4 @@
-"""Write the tables of docs/performance.md and docs/scale.md, and their figures, from the committed result files.
+"""Write the tables of docs/performance.md, scale.md and pretrained.md, and figures, from the committed result files.
 
 python -m benchmarks.report
 """
@@ -232,6 +232,29 @@ def layouts() -> str:
     return table([*head, f"sparse batch of {batch}", "written per changed record, sparse"], rows)
 
 
+def pretrained() -> str:
+    found = read("pretrained.json")
+    rows = [
+        (
+            r["weights"],
+            f"{r['parameters']:,}",
+            f"{r['forecasts_per_second']:,}",
+            f"{r['forecasts_per_cpu_second']:,}",
+            f"{r['torch_per_second']:,}",
+            r["ratio"],
+            f"{r['one_ms']} ({r['torch_one_ms']})",
+            f"{r['updates_per_second']:,}",
+            r["update_one_ms"],
+            f"{r['state_bytes']:,}",
+        )
+        for r in found["sizes"]
+    ]
+    head = ["weights", "parameters", "forecasts/s", "per CPU second", "plain torch, forecasts/s", "ratio",
+            "one forecast, ms (torch)", "updates/s", "one update, ms", "bytes of a state"]  # fmt: skip
+    about = f"{found['series']:,} series of {found['rows']:,} rows, h = {found['h']}; "
+    return f"{table(head, rows)}\n\n{about}{_machine(found)}{source('pretrained.json', found)}"
+
+
 PAGES = {
     "performance.md": {
         "solve": solve,
@@ -246,6 +269,7 @@ PAGES = {
         "service": service,
     },
     "scale.md": {"spark": spark, "layouts": layouts},
+    "pretrained.md": {"pretrained": pretrained},
 }
 
 

@@ -1,16 +1,17 @@
-"""Write docs/reproduction.md with its figures, and the tables of README.md and docs/adapt.md.
+"""Write docs/reproduction.md with its figures, and the tables of README.md, docs/adapt.md and docs/pretrained.md.
 
 python -m experiments.report
 """
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pandas as pd
 
 from aru.datasets import DESCRIPTIONS
-from experiments import tables
+from experiments import tables, zeroshot_figure, zeroshot_tables
 from experiments.figures import draw_all
 from experiments.tables import RESULTS, mean_sd, pick, table
 from experiments.targets import target_table
@@ -303,6 +304,10 @@ def main() -> None:
     runs = tables.read_runs()
     rewrite(ROOT / "README.md", readme_table(runs))
     rewrite(ROOT / "docs" / "adapt.md", adapt_table())
+    pretrained = zeroshot_tables.read()
+    rewrite(ROOT / "docs" / "pretrained.md", zeroshot_tables.results(pretrained))
+    speeds = ROOT / "benchmarks" / "results" / "pretrained.json"
+    zeroshot_figure.draw(pretrained, json.loads(speeds.read_text()))
     (ROOT / "docs" / "reproduction.md").write_text(reproduction(runs, draw_all()))
 
 

@@ -13,7 +13,17 @@ PAGES = [
     "README.md",
     *(
         f"docs/{name}.md"
-        for name in ("adapt", "guide", "method", "methods", "peers", "reproduction", "service", "streaming")
+        for name in (
+            "adapt",
+            "guide",
+            "method",
+            "methods",
+            "peers",
+            "pretrained",
+            "reproduction",
+            "service",
+            "streaming",
+        )
     ),
 ]
 
