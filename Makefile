@@ -10,7 +10,7 @@ PIP_INSTALL := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.t
                $(BIN)/python -m pip install -qq --no-input
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow torture lint format clean
+.PHONY: help demo test test-slow torture lint format zeroshot clean
 
 help:
 	@echo "make demo       forecast daily flights from New York and write a report to aru-demo/"
@@ -19,6 +19,7 @@ help:
 	@echo "make torture    attack it for a quarter of an hour, and write docs/torture.md"
 	@echo "make lint       check style, types and the direction of imports"
 	@echo "make format     rewrite the code in the project's style"
+	@echo "make zeroshot   measure the pretrained weights and rewrite docs/pretrained.md; needs ARU_DATA"
 	@echo "make clean      remove everything that make created, .venv included"
 	@echo
 	@echo "PYTHON=python3.12 chooses the interpreter, PYTEST_ARGS='-k cell' the tests."
@@ -54,6 +55,14 @@ format: $(VENV)/.dev
 	@echo "==> Formatting"
 	@$(BIN)/ruff check --fix
 	@$(BIN)/ruff format
+
+# Rows of weights that have not changed are kept. AutoETS: python -m benchmarks.peers setup auto-ets.
+zeroshot: $(VENV)/.dev
+	@echo "==> Measuring the pretrained weights"
+	@$(BIN)/python -m experiments zeroshot
+	@$(BIN)/python -m benchmarks.pretrained
+	@$(BIN)/python -m benchmarks.report
+	@$(BIN)/python -m experiments.report
 
 clean:
 	@echo "==> Removing .venv, caches, builds and demo output"

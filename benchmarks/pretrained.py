@@ -79,13 +79,15 @@ class Work:
         wall = {name: statistics.median(c.wall for c in found) for name, found in clocks.items()}
         cpu = {name: statistics.median(c.cpu for c in found) for name, found in clocks.items()}
         n = len(self.ids)
-        ratio = statistics.median(t.wall / b.wall for b, t in zip(clocks["bulk"], clocks["torch bulk"], strict=True))
+        pairs = list(zip(clocks["bulk"], clocks["torch bulk"], strict=True))
+        ratios = [statistics.median(plain[kind] / ours[kind] for ours, plain in pairs) for kind in (0, 1)]
         return {
             "parameters": sum(p.numel() for p in self.network.parameters()),
             "forecasts_per_second": round(n / wall["bulk"]),
             "forecasts_per_cpu_second": round(n / cpu["bulk"]),
             "torch_per_second": round(n / wall["torch bulk"]),
-            "ratio": round(ratio, 2),
+            "ratio": round(ratios[0], 2),
+            "cpu_ratio": round(ratios[1], 2),
             "one_ms": round(1e3 * wall["one"], 2),
             "torch_one_ms": round(1e3 * wall["torch one"], 2),
             "updates_per_second": round(n / wall["update"]),

@@ -241,7 +241,7 @@ def pretrained() -> str:
             f"{r['forecasts_per_second']:,}",
             f"{r['forecasts_per_cpu_second']:,}",
             f"{r['torch_per_second']:,}",
-            r["ratio"],
+            f"{r['ratio']} ({r['cpu_ratio']})",
             f"{r['one_ms']} ({r['torch_one_ms']})",
             f"{r['updates_per_second']:,}",
             r["update_one_ms"],
@@ -249,7 +249,7 @@ def pretrained() -> str:
         )
         for r in found["sizes"]
     ]
-    head = ["weights", "parameters", "forecasts/s", "per CPU second", "plain torch, forecasts/s", "ratio",
+    head = ["weights", "parameters", "forecasts/s", "per CPU second", "plain torch, forecasts/s", "ratio (of CPU time)",
             "one forecast, ms (torch)", "updates/s", "one update, ms", "bytes of a state"]  # fmt: skip
     about = f"{found['series']:,} series of {found['rows']:,} rows, h = {found['h']}; "
     return f"{table(head, rows)}\n\n{about}{_machine(found)}{source('pretrained.json', found)}"

@@ -246,7 +246,7 @@ By panel, h = 6, 8, 18, 24, 12 and 48:
 
 {panel_table(rows, "wql")}
 
-\\* As published with the Chronos models, whose training had seen the part before.
+\\* As published by the authors of Chronos, whose training had seen these series up to the last 48 values.
 
 Hourly and daily panels, beside our `baseline` with default settings, trained on the rows before the first window, and
 exchange rates, which are outside of all means. All but the first figures are relative to seasonal naive.
