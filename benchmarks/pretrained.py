@@ -3,9 +3,11 @@
     python -m benchmarks.pretrained [--threads 2] [--quick]
 
 Hourly series of 1,024 rows, as many as a network reads; h = 24. `Forecaster.predict` of all of them, states and frame
-included, is measured in turn with the same network in plain torch, which is given what the network reads in batches of
-256, and no more to do. All sizes take turns as well: what else the machine does meets everybody. Figures are medians;
-those per CPU second change less with other work on the machine. Writes `benchmarks/results/pretrained.json`.
+included, is measured in turn with the network alone, which is given what it reads and has no more to do: as the library
+runs it, in ONNX Runtime, and in plain torch in batches of 256. `ratio` compares the latter two. All sizes take turns as
+well: what else the machine does meets everybody. Figures are medians; those per CPU second change less with other work
+on the machine, but a busy machine slows torch most: measure on a quiet one. Writes
+`benchmarks/results/pretrained.json`.
 """
 
 from __future__ import annotations
@@ -55,9 +57,7 @@ class Work:
         self.many, self.one = (Forecaster.from_pretrained(name, h=H, freq="h", accelerator="cpu") for _ in range(2))
         self.many.update(frame(self.ids, np.arange(CONTEXT)))
         self.one.update(frame(self.ids[:1], np.arange(CONTEXT)))
-        self.network = (
-            Forecaster.from_pretrained(name, h=H, freq="h", accelerator="cpu").runtime.engine.models[0].patches
-        )
+        self.engine = self.many.runtime.engine
         self.z, self.known = torch.randn(series, CONTEXT), torch.ones(series, CONTEXT)
         self.periods = torch.tensor([(24, 168)])
         self.hour = CONTEXT
@@ -68,7 +68,8 @@ class Work:
         rows, row = (frame(ids, np.array([self.hour - 1])) for ids in (self.ids, self.ids[:1]))
         return {
             "bulk": lambda: Clock.of(self.many.predict),
-            "torch bulk": lambda: Clock.of(self._torch),
+            "network": lambda: Clock.of(self._onnx),
+            "torch": lambda: Clock.of(self._torch),
             "update": lambda: Clock.of(lambda: self.many.update(rows)),
             "update one": lambda: Clock.of(lambda: self.one.update(row)),
             "one": lambda: repeated(self.one.predict),
@@ -76,23 +77,29 @@ class Work:
         }
 
     @torch.inference_mode()
+    def _onnx(self) -> None:
+        with self.engine.threads(len(self.z)):
+            self.engine.models[0].call("run_told", self.z, self.known)
+
+    @torch.inference_mode()
     def _torch(self, most: int | None = None) -> None:
         for at in range(0, most or len(self.z), BATCH):
             part = slice(at, min(at + BATCH, most or len(self.z)))
-            self.network(self.z[part], self.known[part], self.periods)
+            self.engine.models[0].patches(self.z[part], self.known[part], self.periods)
 
     def figures(self, clocks: dict[str, list[Clock]]) -> dict[str, Any]:
         """Medians over rounds."""
         wall = {name: statistics.median(c.wall for c in found) for name, found in clocks.items()}
         cpu = {name: statistics.median(c.cpu for c in found) for name, found in clocks.items()}
         n = len(self.ids)
-        pairs = list(zip(clocks["bulk"], clocks["torch bulk"], strict=True))
+        pairs = list(zip(clocks["network"], clocks["torch"], strict=True))
         ratios = [statistics.median(plain[kind] / ours[kind] for ours, plain in pairs) for kind in (0, 1)]
         return {
-            "parameters": sum(p.numel() for p in self.network.parameters()),
+            "parameters": sum(p.numel() for p in self.engine.models[0].parameters()),
             "forecasts_per_second": round(n / wall["bulk"]),
             "forecasts_per_cpu_second": round(n / cpu["bulk"]),
-            "torch_per_second": round(n / wall["torch bulk"]),
+            "network_per_second": round(n / wall["network"]),
+            "torch_per_second": round(n / wall["torch"]),
             "ratio": round(ratios[0], 2),
             "cpu_ratio": round(ratios[1], 2),
             "one_ms": round(1e3 * wall["one"], 2),

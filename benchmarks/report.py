@@ -240,6 +240,7 @@ def pretrained() -> str:
             f"{r['parameters']:,}",
             f"{r['forecasts_per_second']:,}",
             f"{r['forecasts_per_cpu_second']:,}",
+            f"{r['network_per_second']:,}",
             f"{r['torch_per_second']:,}",
             f"{r['ratio']} ({r['cpu_ratio']})",
             f"{r['one_ms']} ({r['torch_one_ms']})",
@@ -249,8 +250,8 @@ def pretrained() -> str:
         )
         for r in found["sizes"]
     ]
-    head = ["weights", "parameters", "forecasts/s", "per CPU second", "plain torch, forecasts/s", "ratio (of CPU time)",
-            "one forecast, ms (torch)", "updates/s", "one update, ms", "bytes of a state"]  # fmt: skip
+    head = ["weights", "parameters", "forecasts/s", "per CPU second", "network alone/s", "in plain torch/s",
+            "ratio (of CPU time)", "one forecast, ms (torch)", "updates/s", "one update, ms", "bytes of a state"]  # fmt: skip
     about = f"{found['series']:,} series of {found['rows']:,} rows, h = {found['h']}; "
     return f"{table(head, rows)}\n\n{about}{_machine(found)}{source('pretrained.json', found)}"
 
