@@ -250,8 +250,9 @@ def pretrained() -> str:
         )
         for r in found["sizes"]
     ]
-    head = ["weights", "parameters", "forecasts/s", "per CPU second", "network alone/s", "in plain torch/s",
-            "ratio (of CPU time)", "one forecast, ms (torch)", "updates/s", "one update, ms", "bytes of a state"]  # fmt: skip
+    speeds = ["forecasts/s", "per CPU second", "network alone/s", "in plain torch/s", "ratio (of CPU time)"]
+    rest = ["one forecast, ms (torch)", "updates/s", "one update, ms", "bytes of a state"]
+    head = ["weights", "parameters", *speeds, *rest]
     about = f"{found['series']:,} series of {found['rows']:,} rows, h = {found['h']}; "
     return f"{table(head, rows)}\n\n{about}{_machine(found)}{source('pretrained.json', found)}"
 
