@@ -6,6 +6,7 @@ import json
 import logging
 import time
 import traceback
+import warnings
 from typing import Any
 
 LOG = logging.getLogger("aru.serve")
@@ -71,6 +72,7 @@ class LogJson(logging.Formatter):
 
 def start_logs(as_json: bool) -> None:
     """Log failures, warnings and requests to standard error."""
+    warnings.formatwarning = lambda message, kind, *_: f"{kind.__name__}: {message}"  # one line, without source code
     logging.captureWarnings(True)
     failures, requests = (logging.StreamHandler() for _ in range(2))
     for handler in (failures, requests):
