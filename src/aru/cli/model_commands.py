@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from aru.cli import shared_options, table_files
-from aru.cli.saved_model import as_given, as_in_training, load_model, open_pretrained, request_of, to_pandas
+from aru.cli.saved_model import as_in_training, choose_model, load_model, request_of, to_pandas
 from aru.cli.screen import PREVIEW, facts, preview, records, screen, show_scores
 from aru.cli.wording import ALLOW_JUMP, flags
 from aru.errors import ConfigError, quoted
@@ -53,12 +53,10 @@ def predict(
     with screen(as_json, debug=debug, names=names) as show:
         table_files.check_output(output)
         with show.working(f"Forecasting with {pretrained or model}"):
-            if pretrained is None:
-                forecaster = load_model(model, accelerator)
-                form = as_in_training(forecaster, id_col, time_col, target_col, date_format)
-            else:
-                forecaster = open_pretrained(pretrained, h, freq, season_length, accelerator)
-                form = as_given(id_col, time_col, target_col, date_format)
+            folder = None if pretrained else model
+            forecaster = choose_model(folder, pretrained, h, freq, season_length, accelerator)()
+            form = as_in_training(forecaster, id_col, time_col, target_col, date_format)
+            if pretrained:
                 forecaster.update(table_files.read_data(model, form), allow_jump=allow_jump)
             futr_df = None if futr is None else table_files.read_future(futr, form)
             chosen = shared_options.choose_ids(ids, forecaster.ids)
@@ -211,17 +209,15 @@ def backtest(
             raise ConfigError("--compare compares adapting with frozen statistics", "Leave out --no-adapt.")
         levels = level or [90.0]
         with show.working(f"Replaying {source}"):
-            if pretrained is None:
-                forecaster = load_model(model, accelerator)
-                form = as_in_training(forecaster, id_col, time_col, target_col, date_format)
-            else:
-                forecaster = open_pretrained(pretrained, h, freq, season_length, accelerator)
-                form = as_given(id_col, time_col, target_col, date_format)
+            folder = None if pretrained else model
+            forecaster = choose_model(folder, pretrained, h, freq, season_length, accelerator)()
+            form = as_in_training(forecaster, id_col, time_col, target_col, date_format)
             df = table_files.read_data(source, form)
             static_df = None if static is None else table_files.read_static(static, form)
             frame, card = forecaster.backtest(df, windows, step, levels, adapt, static_df, allow_jump)
             frame = form.named(to_pandas(frame))
-            cards = {"adapting" if adapt else "frozen": card}
+            own = str(forecaster.settings.size) if pretrained else "adapting" if adapt else "frozen"
+            cards = {own: card}
             if compare:
                 cards["frozen"] = forecaster.backtest(df, windows, step, levels, False, static_df, allow_jump).scorecard
         rows = {label: other.model for label, other in cards.items() if other is not None}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -22,6 +23,11 @@ def load_model(folder: Path, accelerator: str) -> Forecaster:
 
     if not folder.exists():
         raise StorageError(f"{verbatim(folder)} does not exist", "Give the folder that aru fit wrote.")
+    if folder.is_file():
+        raise StorageError(
+            f"{verbatim(folder)} is a file, not the folder of a model",
+            "Give the folder that aru fit wrote; or forecast without training: --pretrained mini --h 14 --freq D.",
+        )
     return Forecaster.load(folder, cast("AcceleratorName", accelerator))  # which checks it
 
 
@@ -42,9 +48,20 @@ def open_pretrained(
     )
 
 
-def as_given(unique_id: str | None, ds: str | None, y: str | None, date_format: str | None) -> TableFormat:
-    """Read files as their columns are called, where no training said it."""
-    return TableFormat(unique_id or "unique_id", ds or "ds", y or "y", date_format)
+def choose_model(
+    folder: Path | None,
+    name: str | None,
+    h: int | None,
+    freq: str | None,
+    season_length: int | None,
+    accelerator: str,
+) -> Callable[[], Forecaster]:
+    """What opens the model of a folder, or the one that --pretrained names."""
+    if folder is not None and name is None:
+        return lambda: load_model(folder, accelerator)
+    if folder is None and name is not None:
+        return lambda: open_pretrained(name, h, freq, season_length, accelerator)
+    raise ConfigError("One model is needed", "Give the folder of a model, or --pretrained mini.")
 
 
 def as_in_training(
@@ -54,9 +71,14 @@ def as_in_training(
     y: str | None = None,
     date_format: str | None = None,
 ) -> TableFormat:
-    """Read files the way training did: columns of the same names, unless others are given, and of the same types."""
+    """Read files the way training did: columns of the same names, unless others are given, and of the same types.
+
+    A pretrained model without series takes what is there.
+    """
     schema, names = forecaster.runtime.schema, forecaster.runtime.style.names
     form = TableFormat(unique_id or names[0], ds or names[1], y or names[2], date_format)
+    if forecaster.trained is not None and forecaster.trained.open:
+        return form
     groups = (schema.futr, schema.hist, schema.stat)
     id_type = int if schema.integer_ids else str
     return form.like(id_type, [column.name for _, categories in groups for column in categories])

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from aru.cli import shared_options
-from aru.cli.saved_model import load_model, open_pretrained
+from aru.cli.saved_model import choose_model
 from aru.cli.screen import screen
 from aru.cli.wording import flags
 from aru.errors import ConfigError, StorageError, verbatim
 
 if TYPE_CHECKING:
-    from aru.forecaster import Forecaster
+    pass
 
 TOKEN = "ARU_TOKEN"
 
@@ -87,8 +87,7 @@ def serve(
             raise ConfigError(
                 f"aru serve needs more packages ({verbatim(error)})", "Install them: pip install 'aru-forecast[serve]'."
             ) from error
-        if (model is None) != (pretrained is not None):
-            raise ConfigError("aru serve needs one model", "Give the folder of a model, or --pretrained mini.")
+        load = choose_model(model, pretrained, h, freq, season_length, accelerator)
         token = _token(token_file)
         chosen = Options(host, port, token, max_rows, max_bytes, monitor, max_connections, json_log=as_json)
 
@@ -96,11 +95,6 @@ def serve(
             name = model or pretrained
             show.result({"address": address, "model": name, "state": state})
             show.say(f"Serving {name} at {address}, states in {state}. Ctrl-C ends it.")
-
-        def load() -> Forecaster:
-            if model is not None:
-                return load_model(model, accelerator)
-            return open_pretrained(pretrained or "", h, freq, season_length, accelerator)
 
         run(load, state, chosen, started, correctable_steps)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from aru.cli import shared_options, table_files
-from aru.cli.saved_model import as_in_training, load_model
+from aru.cli.saved_model import as_in_training, choose_model
 from aru.cli.screen import facts, screen
 from aru.cli.wording import ALLOW_JUMP, flags
 from aru.errors import InputError, StorageError, verbatim
@@ -110,13 +110,13 @@ def forget(
 def migrate(
     store: StoreFile,
     new: Annotated[Path, typer.Argument(metavar="NEW", show_default=False, help="SQLite file to create.")],
-    model: Annotated[Path, typer.Option("--model", metavar="MODEL", help="Folder of the new model.")],
     data: Annotated[
         Path,
         typer.Option(
             "--data", metavar="FILE", help=f"All observations of the series so far: {shared_options.TABLE_HELP}."
         ),
     ],
+    model: Annotated[Path | None, typer.Option("--model", metavar="MODEL", help="Folder of the new model.")] = None,
     correctable_steps: Annotated[
         int | None,
         typer.Option(
@@ -127,6 +127,10 @@ def migrate(
         ),
     ] = None,
     allow_jump: shared_options.AllowJump = False,
+    pretrained: shared_options.Pretrained = None,
+    h: shared_options.Horizon = None,
+    freq: shared_options.Freq = None,
+    season_length: shared_options.SeasonLength = None,
     accelerator: shared_options.Accelerator = "auto",
     static: shared_options.StaticFile = None,
     id_col: shared_options.KnownIdColumn = None,
@@ -148,10 +152,11 @@ def migrate(
         from aru.store import exchange
         from aru.stream import rebuild_store
 
+        load = choose_model(model, pretrained, h, freq, season_length, accelerator)
         with show.working(f"Replaying {data}"):
             with closing(_existing(store)) as opened:
                 old = exchange.contents(opened)
-            forecaster = load_model(model, accelerator)
+            forecaster = load()
             form = as_in_training(forecaster, id_col, time_col, target_col, date_format)
             df = table_files.read_data(data, form)
             static_df = None if static is None else table_files.read_static(static, form)
@@ -198,7 +203,13 @@ def rewind(
         typer.Option("--ids", metavar="IDS", help="Series to rewind, separated by commas or by repeating the option."),
     ],
     before: Annotated[str, typer.Option("--before", metavar="TIME", help="Take back all rows at or after this time.")],
-    model: Annotated[Path, typer.Option("--model", metavar="MODEL", help="Folder of the model of the store.")],
+    model: Annotated[
+        Path | None, typer.Option("--model", metavar="MODEL", help="Folder of the model of the store.")
+    ] = None,
+    pretrained: shared_options.Pretrained = None,
+    h: shared_options.Horizon = None,
+    freq: shared_options.Freq = None,
+    season_length: shared_options.SeasonLength = None,
     accelerator: shared_options.Accelerator = "auto",
     as_json: shared_options.Json = False,
     debug: shared_options.Debug = False,
@@ -210,12 +221,12 @@ def rewind(
     with screen(as_json, debug=debug, names=flags("before", "accelerator")) as show:
         from aru.stream import Stream
 
+        load = choose_model(model, pretrained, h, freq, season_length, accelerator)
         with show.working(f"Rewinding {store}"):
             _existing(store).close()
-            forecaster = load_model(model, accelerator)
-            with Stream(forecaster, store) as stream:
+            with Stream(load(), store) as stream:
                 chosen = shared_options.choose_ids(ids, stream.keys(), store) or []
-                integer = not forecaster.runtime.schema.datetime and before.lstrip("-").isdigit()
+                integer = not stream.about.datetime and before.lstrip("-").isdigit()
                 rows = stream.rewind(chosen, int(before) if integer else before)
         show.result({"store": store, "rewound": chosen, "rows": rows})
         show.say(f"Took back {rows:,} rows of {len(chosen):,} series.")
