@@ -138,7 +138,7 @@ def setting(request: pytest.FixtureRequest) -> Setting:
     assert isinstance(model, WindowedModel)
     assert model.sessions is not None
     frame = pd.concat([rows(uid, i, values(uid, T) + 0.1) for i, uid in enumerate(IDS)])
-    panel = read_panel(frame, f.freq, engine.columns)
+    panel = read_panel(frame, f.runtime.freq, engine.columns)
     encoded = Rows(*(v.unflatten(0, (len(IDS), T)) for v in engine.schema.encode(panel)))
     numbers, categories = (len(columns) for columns in engine.schema.stat)
     static = Static(torch.rand(len(IDS), 2 * numbers), torch.ones(len(IDS), categories, dtype=torch.int32))
