@@ -33,25 +33,25 @@ def forecast(
     random walk go on spreading.
     """
     n, fed = len(y), [LEVELS.index(level) for level in FED]
-    blocks = [_next_steps(run, shape, y, observed)]
+    blocks = [_next_steps(run, shape, y, observed, min(h, HORIZON))]
     paths, known = (v.repeat_interleave(len(fed), 0) for v in (y, observed)) if h > HORIZON else (y, observed)
     while len(blocks) * HORIZON < h:
         steps = blocks[-1][..., fed].transpose(1, 2).reshape(len(paths), HORIZON)
         paths = torch.cat([paths, steps], 1)[:, -CONTEXT:]
         known = F.pad(known, (0, HORIZON), value=True)[:, -CONTEXT:]
-        blocks.append(pool(_next_steps(run, shape, paths, known).unflatten(0, (n, len(fed)))))
+        blocks.append(pool(_next_steps(run, shape, paths, known, HORIZON).unflatten(0, (n, len(fed)))))
     return keep_width(torch.cat(blocks, 1), period)[:, :h]
 
 
-def _next_steps(run: Run, shape: PatchShape, y: Tensor, observed: Tensor) -> Tensor:
-    """Quantiles of the next 64 values. A series is read from its first value on, padded to whole patches.
+def _next_steps(run: Run, shape: PatchShape, y: Tensor, observed: Tensor, steps: int) -> Tensor:
+    """Quantiles of the next values, at most 64. A series is read from its first value on, padded to whole patches.
 
     Series that are padded to the same number of rows run together. The number depends on the series alone, so that a
     forecast does not depend on the others.
     """
     length = y.shape[1] - observed.to(torch.int8).argmax(1)
     rows = _padded(shape, y.shape[1], y.device)[length]
-    out = y.new_empty(len(y), HORIZON, len(LEVELS))
+    out = y.new_empty(len(y), steps, len(LEVELS))
     for count in rows.unique().tolist():
         index = (rows == count).nonzero().squeeze(-1)
         missing = max(count - y.shape[1], 0)
@@ -59,7 +59,7 @@ def _next_steps(run: Run, shape: PatchShape, y: Tensor, observed: Tensor) -> Ten
         scale = robust_scale(values, mask)
         mask = credible(values, mask, scale)
         z = torch.where(mask, scale.squash(values), 0.0)
-        out[index] = scale.restore(run(z.float(), mask.float()).double())
+        out[index] = scale.restore(run(z, mask.float())[:, :steps].double())
     return out
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +15,8 @@ from aru.nn.distributions import inverse_transform, transform
 WILD = 5  # how many times further than anything else a value must stick out to count as missing
 CLOSE = {torch.float32: 1e-6, torch.float64: 1e-10}  # deviations below this share of the location count as zero
 TO_SIGMA = 1.4826  # from the median deviation of normal values to their standard deviation
-FARTHEST, LARGEST_OUTPUT = 10, 30  # in the network's units, of what it reads and of what it says
+FARTHEST_RATIO = math.sinh(10)  # values further away than so many double scales count as that far
+LARGEST_OUTPUT = 30  # in the network's units
 
 
 class RobustScale(NamedTuple):
@@ -24,9 +26,9 @@ class RobustScale(NamedTuple):
     scale: Tensor
 
     def squash(self, values: Tensor) -> Tensor:
-        """From the user's units to the network's; what is further away than 22,000 scales counts as that far."""
-        z = transform("asinh", (values - self.location) / (2 * self.scale))
-        return 2 * z.clamp(-FARTHEST, FARTHEST)
+        """From the user's units to the network's."""
+        ratio = ((values - self.location) / (2 * self.scale)).clamp(-FARTHEST_RATIO, FARTHEST_RATIO)
+        return 2 * transform("asinh", ratio.float())
 
     def restore(self, z: Tensor) -> Tensor:
         """From the network's units to the user's; z may have further dimensions at the end."""
@@ -52,7 +54,7 @@ def robust_scale(values: Tensor, mask: Tensor) -> RobustScale:
     """
     location = median_of(values, mask).nan_to_num(nan=0.0)
     away = (values - location).abs()
-    spread = median_of(away, mask & (away > CLOSE[values.dtype] * location.abs()))
+    spread = median_of(away.float(), mask & (away > CLOSE[values.dtype] * location.abs())).to(away)
     constant = torch.where(location != 0, location.abs(), 1.0)
     return RobustScale(location, torch.where(spread.isnan(), constant, TO_SIGMA * spread))
 
