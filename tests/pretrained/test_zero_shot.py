@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aru import Forecaster, Stream
-from aru.errors import ConfigError, FutureError, StorageError
+from aru.errors import ConfigError, FutureError, LateError, StorageError
 from aru.pretrained import weights
 from aru.pretrained.patches import CONTEXT, LEVELS
 from aru.pretrained.zero_shot import Quantiles
@@ -287,3 +287,18 @@ def test_only_the_context_counts() -> None:
     early = y.copy()
     early[:300] = 1e4
     pd.testing.assert_frame_equal(forecast(early, [80]).drop(columns="ds"), late.drop(columns="ds"), rtol=1e-3)
+
+
+def test_rows_that_are_kept_without_their_times_are_recognised() -> None:
+    f = opened()
+    whole = frame({"a": np.where(np.arange(2000) % 50 == 7, np.nan, wave(2000)), "b": wave(300)})
+    f.update(whole)
+    recent = whole.groupby("unique_id").tail(1024)
+    assert f.update(recent).duplicates == 1024 + 300
+    other = recent.assign(y=recent["y"].where(recent.index != recent.index[500], 3.5))
+    with pytest.raises(LateError, match="another value was consumed"):
+        f.update(other)
+    old = whole[whole["unique_id"] == "a"].head(10)
+    with pytest.raises(LateError, match="arrived too late"):
+        f.update(old)
+    assert len(f.update(old, late="skip").late) == 10

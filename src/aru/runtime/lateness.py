@@ -19,12 +19,16 @@ from aru.runtime.state import present_rows
 DUPLICATE = "duplicate"  # the reason of rows that were consumed before
 
 
-def judge_past(ids: pd.Index[Any], seen: Remembered, past: Panel) -> Any:
+CONFLICT = "another value was consumed for this time"
+
+
+def judge_past(freq: Frequency, ids: pd.Index[Any], record: Record, past: Panel) -> Any:
     """Why each past row is not new: a duplicate of a consumed row, in conflict with it, or too late."""
     reasons = np.full(len(past.ds), "arrived too late", dtype=object)
     if len(past.ds) == 0:
         return reasons
-    series = ids.get_indexer(past.ids)[past.series]
+    series, seen = ids.get_indexer(past.ids)[past.series], remembered(record)
+    _judge_older(reasons, freq, series, record, past)
     oldest = np.where(seen.valid, seen.ds, np.iinfo(np.int64).max).min(1)
     near = np.flatnonzero(past.ds >= oldest[series])  # saves time if a client sends years of history again
     series, ds, y = series[near], past.ds[near], past.y[near]
@@ -32,9 +36,26 @@ def judge_past(ids: pd.Index[Any], seen: Remembered, past: Panel) -> Any:
     found, where = same.any(1), same.argmax(1)
     value, observed = seen.y[series, where], seen.observed[series, where]
     duplicate = found & np.where(observed, value == y, np.isnan(y))
-    reasons[near[found & observed & ~duplicate]] = "another value was consumed for this time"
+    reasons[near[found & observed & ~duplicate]] = CONFLICT
     reasons[near[duplicate]] = DUPLICATE
     return reasons
+
+
+def _judge_older(reasons: Any, freq: Frequency, series: Ints, record: Record, past: Panel) -> None:
+    """Compare rows with the values that are kept without their times, which the frequency tells."""
+    context = record.now.context
+    kept, older = context.rows.ds.shape[1], context.older.away.cpu().numpy()
+    if freq.freq is None or not older.shape[1]:
+        return
+    back = freq.steps(past.ds, record.now.last.cpu().numpy()[series])
+    at = older.shape[1] + kept - 1 - back
+    inside = np.flatnonzero((back >= kept) & (at >= 0))
+    away = older[series[inside], at[inside]]
+    base = context.older.base.cpu().numpy()[series[inside]]
+    value = (past.y[inside] - base).astype(np.float32)  # NaN where it is missing
+    missing = np.isinf(away)
+    reasons[inside[~missing & (away != value)]] = CONFLICT
+    reasons[inside[np.where(missing, np.isnan(value), away == value)]] = DUPLICATE
 
 
 class Remembered(NamedTuple):

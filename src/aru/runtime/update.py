@@ -24,7 +24,7 @@ from aru.data.target import broken, refusal, warn_far, warn_new
 from aru.errors import ConfigError, LateError, Offending, ValueRangeError, quoted
 from aru.nn.tree import concat
 from aru.runtime.engine import Engine
-from aru.runtime.lateness import DUPLICATE, in_reach, judge_past, other_covariates, remembered
+from aru.runtime.lateness import DUPLICATE, in_reach, judge_past, other_covariates
 from aru.runtime.records import Flat, Past, Record, advance, begin
 from aru.runtime.screening import set_aside
 from aru.store.exchange import index_of
@@ -110,7 +110,7 @@ def compute_update(
         return _take_next(engine, style, panel, record)
     new, aside = set_aside(new, freq, known, impossible, far) if invalid == "skip" else (new, None)
     panel, past = continuation(new, freq, known, engine.max_gap + record.correctable_steps)
-    reasons = np.full(len(past.ds), DUPLICATE, object) if resent else judge_past(ids, remembered(record), past)
+    reasons = np.full(len(past.ds), DUPLICATE, object) if resent else judge_past(freq, ids, record, past)
     wrong, corrected = reasons != DUPLICATE, np.zeros(len(reasons), bool)
     if late == "correct" and not resent:
         wrong |= other_covariates(engine.schema, ids, record, past)
