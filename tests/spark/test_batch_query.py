@@ -79,3 +79,28 @@ def test_backtest(spark: Any, trained: Forecaster) -> None:
     with pytest.warns(AruWarning, match="1 of 11 series are too short for 2 windows: short"):
         wanted = trained.cross_validation(later, n_windows=2, step_size=4, level=[80])
     pd.testing.assert_frame_equal(sort(found)[wanted.columns], wanted, rtol=1e-5, check_dtype=False)
+
+
+def test_a_pretrained_model(spark: Any, tmp_path: Path) -> None:
+    """In a batch, in a backtest and in a stream it gives what one process gives."""
+    from aru.spark import backtest_batch, forecast_batch, forecast_stream, read_checkpoint
+
+    model = Forecaster.from_pretrained("nano", h=H, freq="D", accelerator="cpu")
+    history = both(range(60), IDS)[PLAIN]
+    batch = forecast_batch(spark.createDataFrame(history), model, shards=3, level=[90])
+    stream = Stream(model)
+    stream.update(history)
+    wanted = stream.predict(level=[90])
+    pd.testing.assert_frame_equal(sort(batch.forecasts)[wanted.columns], wanted, rtol=1e-5, check_dtype=False)
+    assert_states(stream, batch.states.toPandas())
+    found = backtest_batch(spark.createDataFrame(history), model, shards=3, n_windows=2)
+    wanted = model.cross_validation(history, n_windows=2)
+    pd.testing.assert_frame_equal(sort(found)[wanted.columns], wanted, rtol=1e-5, check_dtype=False)
+
+    batches, twin = [history, both([60], IDS)[PLAIN]], Stream(model)
+    write_batches(tmp_path / "input", batches)
+    run(forecast_stream(read_stream(spark, tmp_path / "input"), model, shards=2), tmp_path)
+    wanted = expected(twin, batches, [])[[*PLAIN[:2], "aru"]]
+    found = result(spark, tmp_path, "forecast")[wanted.columns]
+    pd.testing.assert_frame_equal(found, wanted, rtol=1e-5, check_dtype=False)
+    assert_states(twin, read_checkpoint(spark, tmp_path / "checkpoint", model).toPandas())

@@ -30,6 +30,7 @@ def models(as_json: shared_options.Json = False, debug: shared_options.Debug = F
             table.add_row(Text(name), "yes" if m.adapts else "no", Text(m.about), Text(m.cost), Text(m.reference))
         show.show(table)
         show.say("Choose one with: aru fit DATA MODEL --model NAME.")
+        show.say("Forecasts without training: aru predict DATA --pretrained mini --h 14 --freq D.")
         show.say("Other libraries (ETS, ARIMA, LightGBM, NHITS, ...) run on the same windows: docs/peers.md.")
 
 
