@@ -29,7 +29,7 @@ PLAN = Plan(sizes=("base", "mini", "nano"), chunk=256, teach=0.5)
 ABOUT = {
     "data": "Synthetic series alone, drawn by pretraining/generator.py; no real series entered training.",
     "intended use": "Zero-shot forecasts of single series: up to 1,024 past values in, 15 quantiles of the next 64 "
-    "values out. The periods that the frequency implies are told (0: unknown; pretraining/periods.py finds some). One "
+    "values out. The periods that the frequency implies are told (0: unknown; aru.pretrained.seasons finds some). One "
     "wild value in the past counts as missing.",
     "limits": "Univariate. Periods longer than the context are not seen. Calendar events are seen only where they "
     "recur within the context. Beyond 64 steps quantiles are fed forward.",

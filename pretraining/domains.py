@@ -7,7 +7,7 @@ from torch import Tensor
 
 from pretraining.clocks import Clock
 from pretraining.dice import Dice
-from pretraining.families import amount, either
+from pretraining.families import amount, either, positive
 from pretraining.parts import (
     TAU,
     calm,
@@ -43,14 +43,19 @@ def bumps(dice: Dice, phase: Tensor) -> Tensor:
 
 
 def climate(dice: Dice, clock: Clock) -> Tensor:
-    """Weather: the year's slow course, spells of days, and a daily cycle that is stronger under a clear sky."""
+    """Weather: the year's slow course, spells of days, and a daily cycle that is stronger under a clear sky.
+
+    Where a row is a day, the year takes the place of that cycle.
+    """
     n, _ = clock.size
-    day = clock.period
-    turn = clock.time / day + dice.uniform(n, 1)
+    daily = clock.period < 10
+    day, round_trip = torch.where(daily, 1.0, clock.period), torch.where(daily, clock.second, clock.period)
+    turn = clock.time / round_trip.clamp(min=1) + dice.uniform(n, 1)
     cycle = torch.sin(TAU * turn) + dice.uniform(n, 1, high=0.4) * torch.sin(2 * TAU * turn + TAU * dice.uniform(n, 1))
     sky = torch.exp(dice.uniform(n, 1, high=0.8) * reverting(dice, clock, dice.log_uniform(0.3, 4, n, 1) * day))
     spells = reverting(dice, clock, dice.log_uniform(0.5, 6, n, 1) * day)
-    path = dice.log_uniform(0.2, 2, n, 1) * spells + amount(dice, n, 0.1, 2, 0.9) * standard(cycle * sky, clock)
+    bright = torch.where(daily, cycle * sky, standard(cycle * sky, clock))
+    path = dice.log_uniform(0.2, 2, n, 1) * spells + amount(dice, n, 0.1, 2, 0.9) * bright
     path = path + amount(dice, n, 0.1, 2, 0.7) * standard(coloured(dice, clock, 2.5, 3.5), clock)
     path = path + amount(dice, n, 0.02, 0.5, 0.8) * reverting(dice, clock, dice.log_uniform(0.3, 5, n, 1))
     return standard(path, clock)
@@ -61,7 +66,7 @@ def weather(dice: Dice, clock: Clock) -> Tensor:
     n, _ = clock.size
     path = climate(dice, clock)
     kind, edge = dice.uniform(n, 1), dice.uniform(n, 1, low=-0.5, high=1.5)
-    wind = torch.exp(dice.uniform(n, 1, low=0.2, high=0.9) * path)
+    wind = torch.exp((dice.uniform(n, 1, low=0.2, high=0.9) * path).clamp(max=6))
     path = torch.where(kind < 0.6, path, torch.where(kind < 0.8, -torch.relu(edge - path), wind))
     return path + amount(dice, n, 0.01, 0.3, 0.7) * noise(dice, clock)
 
@@ -102,7 +107,8 @@ def activity(dice: Dice, clock: Clock) -> Tensor:
     chance = chance + dice.log_uniform(0.02, 0.4, n, 1) * standard(coloured(dice, clock, 0.3, 1.5), clock)
     quiet = calm(dice, n)
     path = curve * (1 + quiet * swell) + quiet * chance + amount(dice, n, 0.1, 1.5, 0.3) * trend(dice, clock)
-    return either(dice, path, clock)
+    rate = positive(dice, path, clock, 0.2, 1.2) * dice.log_uniform(0.3, 60, n, 1)
+    return torch.where(dice.chance(0.12, n, 1), counted(dice, rate), either(dice, path, clock))
 
 
 def daylight(dice: Dice, clock: Clock) -> Tensor:
@@ -125,14 +131,11 @@ def retail(dice: Dice, clock: Clock) -> Tensor:
     log = torch.where(daily, torch.log(factor), 0.0) * dice.chance(0.85, n, 1)
     log = log + amount(dice, n, 0.03, 0.5, 0.7) * profile(dice, clock, year)
     log = log + amount(dice, n, 0.1, 1, 0.6) * feasts(dice, clock, year)
-    log = (
-        log
-        + amount(dice, n, 0.03, 0.5, 0.6) * trend(dice, clock)
-        + amount(dice, n, 0.03, 0.4, 0.6) * level(dice, clock)
-    )
-    every = torch.where(
-        daily, dice.pick((7.0, 14.0, 21.0, 28.0, 30.0), (1, 4, 1, 2, 1), n, 1), dice.uniform(n, 1, low=4, high=13)
-    )
+    log = log + amount(dice, n, 0.03, 0.5, 0.6) * trend(dice, clock)
+    log = log + amount(dice, n, 0.03, 0.4, torch.where(daily, 0.6, 0.4)) * level(dice, clock)
+    log = log + torch.where(daily, amount(dice, n, 0.05, 0.5, 0.25) * heating(dice, clock).clamp(-4, 4), 0.0)
+    weeks = torch.where(dice.chance(0.5, n, 1), dice.uniform(n, 1, low=4, high=13), dice.pick((2.0, 4.0), (2, 1), n, 1))
+    every = torch.where(daily, dice.pick((7.0, 14.0, 21.0, 28.0, 30.0), (1, 4, 1, 2, 1), n, 1), weeks)
     on = torch.remainder(clock.time + torch.floor(dice.uniform(n, 1) * every), every) < every * dice.uniform(
         n, 1, low=0.2, high=0.6
     )
@@ -140,10 +143,49 @@ def retail(dice: Dice, clock: Clock) -> Tensor:
     promotion = torch.where(dice.chance(0.6, n, 1), on, at_random)
     log = log + amount(dice, n, 0.05, 0.6, 0.45) * promotion
     log = log + amount(dice, n, 0.03, 0.3, 0.4) * profile(dice, clock, torch.where(daily, 30.44, 4.35))
-    log = log + calm(dice, n) * dice.log_uniform(0.03, 0.5, n, 1) * changing(dice, clock, noise(dice, clock))
+    rough = dice.log_uniform(0.03, 0.5, n, 1) * torch.where(daily, 1.3, 1.0)
+    log = log + calm(dice, n) * rough * changing(dice, clock, noise(dice, clock))
     sales = torch.exp(log.clamp(-5, 5))
     closed = (weekday == 6) & dice.chance(0.35, n, 1) | dice.chance(dice.log_uniform(0.002, 0.03, n, 1), *clock.size)
-    return torch.where(closed & daily & dice.chance(0.6, n, 1), 0.0, sales)
+    sales = torch.where(closed & daily & dice.chance(0.6, n, 1), 0.0, sales)
+    pieces = counted(dice, sales * dice.log_uniform(0.1, 60, n, 1)) * offered(dice, clock)
+    return torch.where(dice.chance(0.35, n, 1), pieces, sales)
+
+
+def counted(dice: Dice, rate: Tensor) -> Tensor:
+    """Whole numbers around a rate: Poisson, in half of the series more dispersed than that."""
+    shape = dice.log_uniform(0.3, 10, len(rate), 1).expand(rate.shape)
+    spread = torch.where(dice.chance(0.5, len(rate), 1), dice.gamma(shape.contiguous()) / shape, 1.0)
+    return dice.poisson((rate * spread).nan_to_num(0.0).clamp(0, 1e5))
+
+
+def offered(dice: Dice, clock: Clock) -> Tensor:
+    """When a thing can be had, 1 or 0: in some series not before its launch, or with stretches out of stock."""
+    n, _ = clock.size
+    absent = (clock.progress < dice.uniform(n, 1, high=0.9)) & dice.chance(0.12, n, 1)
+    for _ in range(2):
+        begin = dice.uniform(n, 1) * (clock.length + clock.horizon) - clock.length
+        wide = dice.log_uniform(0.01, 0.2, n, 1) * clock.length
+        absent = absent | ((clock.time > begin) & (clock.time < begin + wide) & dice.chance(0.12, n, 1))
+    return (~absent).float()
+
+
+def totals(dice: Dice, clock: Clock) -> Tensor:
+    """Running totals: cases, installations, members. They never fall; what is new comes in waves, or steadily."""
+    n, _ = clock.size
+    wave = torch.zeros(clock.size, device=dice.device)
+    for often in (1.0, 0.6, 0.4):
+        away = clock.progress - dice.uniform(n, 1, low=-0.1, high=1.3)
+        width = dice.log_uniform(0.03, 0.5, n, 1) * torch.where(away < 0, 1.0, dice.log_uniform(0.5, 3, n, 1))
+        wave = wave + amount(dice, n, 0.1, 1, often) * torch.exp(-0.5 * (away / width) ** 2)
+    wave = torch.where(dice.chance(0.7, n, 1), wave, 1.0) + amount(dice, n, 0.001, 0.3, 0.6)
+    log = amount(dice, n, 0.1, 1, 0.6) * level(dice, clock) + amount(dice, n, 0.1, 1, 0.4) * trend(dice, clock)
+    log = log + amount(dice, n, 0.1, 1, 0.5) * profile(dice, clock, clock.period)
+    log = log + dice.log_uniform(0.03, 0.6, n, 1) * changing(dice, clock, noise(dice, clock))
+    rate = wave * torch.exp(log.clamp(-4, 4))
+    new = torch.where(dice.chance(0.6, n, 1), counted(dice, rate * dice.log_uniform(0.1, 1000, n, 1)), rate)
+    begun = (clock.progress > dice.uniform(n, 1, low=-0.5, high=0.5)) | dice.chance(0.3, n, 1)
+    return torch.cumsum(new * begun, 1)
 
 
 def counts(dice: Dice, clock: Clock) -> Tensor:
@@ -153,10 +195,8 @@ def counts(dice: Dice, clock: Clock) -> Tensor:
     log = log + amount(dice, n, 0.1, 1, 0.5) * season(dice, clock, clock.period)
     log = log + amount(dice, n, 0.1, 0.7, 0.3) * profile(dice, clock, clock.second)
     rate = torch.exp(log.clamp(-4, 4)) * dice.log_uniform(0.05, 50, n, 1)
-    shape = dice.log_uniform(0.3, 10, n, 1).expand(clock.size)
-    spread = torch.where(dice.chance(0.5, n, 1), dice.gamma(shape.contiguous()) / shape, 1.0)
     here = ~(dice.chance(0.25, n, 1) & dice.chance(dice.uniform(n, 1, high=0.8), *clock.size))
-    return dice.poisson((rate * spread * here).clamp(max=1e5))
+    return counted(dice, rate * here) * offered(dice, clock)
 
 
 def intermittent(dice: Dice, clock: Clock) -> Tensor:
@@ -165,6 +205,7 @@ def intermittent(dice: Dice, clock: Clock) -> Tensor:
     often = dice.log_uniform(0.03, 0.6, n, 1)
     drift = amount(dice, n, 0.3, 2, 0.4) * trend(dice, clock) + amount(dice, n, 0.3, 2, 0.4) * level(dice, clock)
     drift = drift + amount(dice, n, 0.3, 1.5, 0.2) * profile(dice, clock, clock.period)
+    drift = drift + amount(dice, n, 0.3, 1.5, 0.3) * profile(dice, clock, clock.second)
     demand = dice.chance(torch.sigmoid(torch.logit(often) + drift), *clock.size)
     every = dice.log_uniform(2, 30, n, 1).round()
     regular = torch.remainder(clock.time + torch.floor(dice.uniform(n, 1) * every), every) < 0.5

@@ -42,13 +42,15 @@ RECIPE: dict[str, tuple[float, float, tuple[str, ...], Part]] = {
     "structural": (5, 4, ANY, families.structural),
     "innovations": (6, 3, ANY, families.innovations),
     "growth": (6, 0, YEARS, families.growth),
+    "economy": (0, 0.5, ("monthly",), families.growth),
     "kernels": (2, 2, ANY, families.kernels),
     "activity": (1, 5, SUBDAILY, domains.activity),
-    "weather": (0.5, 1.5, SUBDAILY, domains.weather),
+    "weather": (0.5, 1.8, (*SUBDAILY, "daily"), domains.weather),
     "daylight": (0.2, 0.6, SUBDAILY, domains.daylight),
-    "retail": (1.5, 3, SALES, domains.retail),
+    "retail": (2.2, 3.5, SALES, domains.retail),
     "counts": (1.5, 1, ANY, domains.counts),
-    "intermittent": (1.5, 0.7, ANY, domains.intermittent),
+    "intermittent": (1.5, 1, ANY, domains.intermittent),
+    "totals": (0.5, 0.5, ANY, domains.totals),
     "breaks": (1.5, 0.6, ANY, families.breaks),
     "regimes": (0.7, 0.4, ANY, families.regimes),
     "prices": (1.2, 1.2, ANY, families.prices),
@@ -61,7 +63,7 @@ RECIPE: dict[str, tuple[float, float, tuple[str, ...], Part]] = {
 """Family -> weight in short and in long batches, frequencies, function."""
 
 
-WHOLE = ("counts", "intermittent", "daylight", "held")
+WHOLE = ("counts", "intermittent", "totals", "daylight", "held")
 """Families that never leave their course, since zeros and whole numbers are their nature."""
 
 
@@ -108,7 +110,7 @@ def turns(dice: Dice, x: Tensor, clock: Clock) -> Tensor:
     kind = dice.uniform(n, 1)
     leaving = torch.where(kind < 0.3, since, walk) * far
     path = torch.where(kind < 0.6, leaving, torch.where(kind < 0.8, later, rough * later))
-    size = dice.log_uniform(0.3, 3, n, 1) * torch.where(dice.chance(0.5, n, 1), 1.0, -1.0) * seasonal_change(x, clock)
+    size = dice.log_uniform(0.3, 4, n, 1) * torch.where(dice.chance(0.5, n, 1), 1.0, -1.0) * seasonal_change(x, clock)
     return x + path * size * dice.chance(clock.turns, n, 1)
 
 
@@ -128,12 +130,15 @@ def spoil(dice: Dice, x: Tensor, clock: Clock) -> Tensor:
 
 
 def known(dice: Dice, clock: Clock) -> Tensor:
-    """Which steps are observed: the history, in some series with single values or whole stretches missing."""
+    """Which steps are observed: the history, in some series without single values, stretches, or a day of the week."""
     n, _ = clock.size
     lost = dice.chance(dice.log_uniform(0.001, 0.5, n, 1), *clock.size) & dice.chance(0.15, n, 1)
     for share in (0.06, 0.04):
         begin, wide = -clock.length * dice.uniform(n, 1), clock.length * dice.log_uniform(0.01, 0.4, n, 1)
         lost = lost | ((clock.time > begin) & (clock.time < begin + wide) & dice.chance(share, n, 1))
+    phase = torch.remainder(clock.time + torch.floor(dice.uniform(n, 1) * clock.period), clock.period)
+    wide = torch.ceil(clock.period * dice.uniform(n, 1, high=0.3))
+    lost = lost | ((phase < wide) & (clock.period > 3) & dice.chance(0.015, n, 1))
     return clock.past & ~lost
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -186,9 +185,9 @@ def recorded(function: Callable[[], Any], wanted: bool) -> Callable[[], Any]:
 
 
 def rate_at(progress: float, step: int, plan: Plan) -> float:
-    """Learning rate: a short warm-up at the start of a piece, then steady, then down to zero along a cosine."""
+    """Learning rate: a short warm-up at the start of a piece, then steady, then straight down to zero."""
     fall = max(0.0, progress - plan.steady) / (1 - plan.steady)
-    return plan.rate * min(1.0, (step + 1) / 200) * (0.5 + 0.5 * math.cos(math.pi * min(1.0, fall)))
+    return plan.rate * min(1.0, (step + 1) / 200) * max(0.0, 1 - fall)
 
 
 def learners_of(plan: Plan, device: str, resume: Path | None) -> list[Learner]:

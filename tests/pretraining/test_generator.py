@@ -7,6 +7,7 @@ import torch
 
 from pretraining.clocks import HORIZON, KINDS, draw, mixture
 from pretraining.dice import Dice
+from pretraining.domains import counted, offered, totals
 from pretraining.families import growth
 from pretraining.generator import RECIPE, generate, seasonal_change, spoil, turns
 from pretraining.parts import CALM, calm, filtered, standard
@@ -120,3 +121,26 @@ def test_turns_are_measured_by_the_change_from_season_to_season() -> None:
     season, trend = torch.sin(torch.pi / 6 * clock.time).expand(clock.size), clock.time.expand(clock.size)
     assert seasonal_change(season, clock)[long].max() < 1e-3
     assert (seasonal_change(trend, clock)[long] == 12).all()
+
+
+def test_totals_never_fall() -> None:
+    dice = Dice(12)
+    values = totals(dice, draw(dice, 200, 256))
+    assert (values.diff(dim=1) >= -1e-5 * values[:, 1:]).all()
+
+
+def test_counts_are_whole_and_survive_rates_that_are_not_finite() -> None:
+    rates = torch.tensor([[0.5, torch.nan, torch.inf, 3.0]]).repeat(50, 1)
+    values = counted(Dice(13), rates)
+    assert torch.equal(values, values.round())
+    assert values.isfinite().all()
+    assert (values[:, 1] == 0).all()
+
+
+def test_few_things_cannot_be_had_for_a_while() -> None:
+    dice = Dice(14)
+    clock = draw(dice, 500, 256, ("daily",))
+    there = offered(dice, clock)
+    gaps = ((there == 0) & clock.past).any(1).float().mean()
+    assert 0.1 < gaps < 0.45
+    assert (there[:, 256:] == 0).any()

@@ -15,9 +15,9 @@ from aru.pretrained.patches import SHAPES
 FOLDER = Path(__file__).parent
 # SHA-256 of each file. A new version gets a new name, because states belong to the weights that wrote them.
 VERSIONS = {
-    "nano-1": "fc2e3af99c61bbc1e9ff18e04d3e3aba435686bb7f68ec98085daf939f50d405",
-    "mini-1": "a78118cc971eb4231bae3c3abcbfb62daf8a98b7d73cad72500e53df08aef305",
-    "base-1": "4cd56dd2b1e4ed80647ae3ce6fb158e744f670b8b607fa0d08dd465c3d62d199",
+    "nano-1": "2b64d9d1221aec965cc2bb6cffc416734b159fbc524d64963467974ee247ba72",
+    "mini-1": "bcde94e95050c89e230482b2f3a07fbcef38eaa8f5538a66c76082ef65e908ca",
+    "base-1": "d1f0f18a97ecbd62a0e569a3ab77eeebd1ead60d33597794d62405bdbf95cbc3",
 }
 
 
