@@ -117,7 +117,7 @@ def check_states(stream: Stream, expected: Expected, forecaster: Forecaster) -> 
         else:
             torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-7, msg=lambda m, n=name: f"{n}: {m}")
     whole = Stream(forecaster)
-    whole.update(expected.frame())
+    whole.update(expected.frame(), allow_jump=True)
     pd.testing.assert_frame_equal(stream.predict(level=[90]), whole.predict(level=[90]), rtol=1e-5)
 
 
@@ -162,9 +162,9 @@ def step(stream: Stream, expected: Expected, rows: list[Row], late: Any) -> None
     empty = [u for u in fresh if all(math.isnan(y) for v, _, y in new if v == u)]
     if (refused and late == "raise") or empty:
         with pytest.raises(LateError if refused and late == "raise" else ValueRangeError):
-            stream.update(as_frame(rows), late=late)
+            stream.update(as_frame(rows), late=late, allow_jump=True)
         return
-    result = stream.update(as_frame(rows), late=late)
+    result = stream.update(as_frame(rows), late=late, allow_jump=True)
     assert result.duplicates == len(by_kind.get("duplicate", []))
     assert result.corrected == (len(revised) if late == "correct" else 0)
     assert sorted(zip(result.late["unique_id"], result.late["ds"], strict=True)) == sorted(
