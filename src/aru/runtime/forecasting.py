@@ -49,6 +49,13 @@ class ForecastRuntime(Runtime[NetworkEngine]):
         """The same without adaptation: the forecasts of the network alone."""
         return self.forecast(self.engine.unadapted(state), rows, quantiles)
 
+    def both_forecasts(self, state: SeriesState, rows: Rows, quantiles: Sequence[float]) -> tuple[Forecast, Forecast]:
+        """With and without adaptation; the latter with the first quantile at least. The same if nothing adapts."""
+        adapted = self.forecast(state, rows, quantiles)
+        if not any(model.adapts for model in self.engine.models):
+            return adapted, adapted
+        return adapted, self.global_forecast(state, rows, quantiles[:1])
+
     def effective_sizes(self, state: SeriesState) -> tuple[Tensor, Tensor] | None:
         """Effective number of observations in the local statistics, by series and aging factor, and these factors."""
         return self.engine.effective_sizes(state)

@@ -49,8 +49,7 @@ class Fans:
         """The next h steps of one series: its adapted forecast, the global one, and what the local model adds."""
         runtime = self._runtime
         ds, rows = runtime.future(ids, state, runtime.read_futr(self._latest(*ids.tolist())))
-        adapted = runtime.forecast(state, rows, quantiles_of(FAN_LEVELS))
-        plain = runtime.global_forecast(state, rows, [0.5])
+        adapted, plain = runtime.both_forecasts(state, rows, quantiles_of(FAN_LEVELS))
         values, mean, mean_global = adapted.quantiles[:, 0].numpy(), adapted.mean[0].numpy(), plain.mean[0].numpy()
         columns = {"ds": ds[0], "mean": mean, "median": values[0]}
         for i, level in enumerate(FAN_LEVELS):

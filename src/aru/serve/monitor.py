@@ -185,9 +185,8 @@ class Monitor:
         """Write the forecasts of the window after the origin into the rows of the context."""
         runtime, w = self._runtime, self._window
         ahead, y = what_came(origin, now, runtime.h)
-        adapted = runtime.forecast(origin, ahead, QUANTILES)
-        plain = runtime.global_forecast(origin, ahead, QUANTILES[:1])
-        values = [*adapted.quantiles, *plain.quantiles, adapted.mean - plain.mean]
+        adapted, plain = runtime.both_forecasts(origin, ahead, QUANTILES)
+        values = [*adapted.quantiles, plain.quantiles[0], adapted.mean - plain.mean]
         made = np.stack([value[:, :w].double().numpy() for value in values])
         made[:, ~usable(made[:4]).all(0)] = np.nan  # not a usable forecast
         at = context.shape[1] - passed[:, None] + np.arange(w)
