@@ -35,7 +35,7 @@ from aru.runtime.runtime import Runtime
 from aru.store import MemoryStore, SQLiteStore, exchange
 from aru.store.layout import Layout
 from tests.making import flat, make
-from tests.shops import BASE, COVARIATES, START, STATIC, TRAINED, E, H, both, rows
+from tests.shops import BASE, COVARIATES, START, STATIC, TRAINED, H, both, rows
 
 
 @pytest.fixture(scope="module")
