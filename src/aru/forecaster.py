@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,6 +11,7 @@ from aru.checked import check_whole
 from aru.data.columns import show_times
 from aru.data.frames import FrameStyle
 from aru.data.frequency import Frequency
+from aru.data.schema import Schema
 from aru.data.scores import Scorecard
 from aru.errors import AruError, NotFittedError, StorageError, verbatim
 from aru.models import resolve
@@ -20,7 +21,7 @@ from aru.pretrained.weights import full_name
 from aru.runtime import ForecastRuntime
 from aru.runtime.engine import NetworkEngine
 from aru.runtime.marks import Backtest, BacktestPlan, judge_ends, run_backtest, warn_losing
-from aru.runtime.opening import open_pretrained, with_types
+from aru.runtime.opening import open_pretrained, with_schema, with_types
 from aru.runtime.records import Record
 from aru.runtime.table import StateTable
 from aru.runtime.trained import Trained, begin_trained, from_saved
@@ -89,6 +90,7 @@ class Forecaster:
         h: int,
         freq: str | int | None,
         season_length: int | None = None,
+        futr_exog_list: Sequence[str] | None = None,
         support: SupportName = "auto",
         calibration: CalibrationName | None = None,
         accelerator: AcceleratorName = "auto",
@@ -103,6 +105,8 @@ class Forecaster:
             h: Forecast horizon in steps. Beyond 64 steps forecasts are fed forward.
             freq: As of `Forecaster`.
             season_length: Rows of a season. None: the natural seasons of the frequency, or those found in the values.
+            futr_exog_list: As of `Forecaster`. The first `update` decides which values are numbers and which
+                categories, so give it the history. Effects are learned in closed form, of all series and of each.
             support: As of `Forecaster`; "auto" decides for each series by its own values.
             calibration: As of `Forecaster`.
             accelerator: As of `Forecaster`.
@@ -115,6 +119,7 @@ class Forecaster:
             size=full_name(name),
             lags=None,
             season_length=season_length,
+            futr_exog_list=futr_exog_list or (),
             support=support,
             calibration=calibration,
             accelerator=accelerator,
@@ -149,7 +154,7 @@ class Forecaster:
         twin = Forecaster.__new__(Forecaster)
         twin.__dict__.update(self.__dict__)
         if self.trained is not None:
-            twin.trained = self.trained._replace(table=self.table.copy())
+            twin.trained = self.trained.copy()
         return twin
 
     @property
@@ -296,17 +301,24 @@ class Forecaster:
         )
         if update.record is not None:
             table.put(update.ids, update.record.now)
+            runtime.engine.learn_common(table.states)
             self.trained = trained
         self.rows_since_fit += update.result.applied
         if name and not resent and len(update.result.left_out["ds"]) == 0:
             self.trained = trained.with_request(name)
         return update.result
 
-    def for_types(self, integer_ids: bool, datetime: bool, zone: str | None) -> Forecaster:
-        """A pretrained model without series, for ids and times of these types. Any other model stays as it is."""
+    def for_types(
+        self, integer_ids: bool, datetime: bool, zone: str | None, schema: Mapping[str, Any] | None = None
+    ) -> Forecaster:
+        """A pretrained model without series, for ids and times of these types, and the covariates of a schema.
+
+        Any other model stays as it is.
+        """
         twin, trained = self.__copy__(), self._require_training()
         if trained.open:
-            twin.trained = begin_trained(with_types(trained.runtime, integer_ids, datetime, zone))
+            runtime = with_types(trained.runtime, integer_ids, datetime, zone)
+            twin.trained = begin_trained(runtime if schema is None else with_schema(runtime, Schema.from_json(schema)))
         return twin
 
     def without_series(self) -> Forecaster:

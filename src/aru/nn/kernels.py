@@ -7,7 +7,7 @@ the batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, no_type_check
 
 import numpy as np
@@ -143,3 +143,78 @@ def _absorb(sxx, sxy, sn, ss, alphas, theta, h, y, w, steps, together, lo, hi):
                 sxy[b, j] *= kept
                 sn[b, j] *= kept
                 ss[b, j] *= kept
+
+
+EFFECT_AGE = 0.9995  # by which sums of effects are multiplied at every row
+HALF_LIFE = 20.0  # rows; of the local level that values and regressors are compared with
+ROBUST = 2.0  # a deviation beyond as many mean absolute ones has the influence of one that large
+MEMORY = 100  # rows; over which the mean absolute deviation is taken
+SURE = 5  # deviations seen before any is called large
+
+
+def absorb_effects(sums: Sequence[Tensor], x: Tensor, y: Tensor, observed: Tensor, steps: Tensor) -> list[Tensor]:
+    """See `aru.pretrained.effects.absorb`."""
+    new = [np.array(_array(value)) for value in sums]
+    rows = [_array(value) for value in (x, y, observed, steps)]
+    part = max(1, FLOATS_A_PART // max(1, x[0].numel()))
+    in_parallel(lambda lo, hi: _absorb_effects(*new, *rows, lo, hi), len(new[0]), part)
+    return [torch.from_numpy(value) for value in new]
+
+
+@_compiled
+@no_type_check
+def _absorb_effects(xx, xz, zz, weight, slope, level, seen, size, rows, negative, x, y, observed, steps, lo, hi):
+    """Take in rows of series lo to hi. Sums are rounded to single precision after every row, however rows are cut."""
+    k = x.shape[2]
+    keep = 0.5 ** (1 / HALF_LIFE)
+    dx, z, dz = np.empty(k), np.empty(2), np.empty(2)
+    for i in range(lo, hi):
+        for r in range(steps[i]):
+            for j in range(xx.shape[1]):
+                xx[i, j] *= EFFECT_AGE
+            for a in range(2):
+                for j in range(k):
+                    xz[i, a, j] *= EFFECT_AGE
+                zz[i, a] *= EFFECT_AGE
+            weight[i] *= EFFECT_AGE
+            slope[i] *= EFFECT_AGE
+            if not observed[i, r]:
+                continue
+            value = y[i, r]
+            if value <= -1:
+                negative[i] = 1
+            z[0] = np.log1p(max(value, -0.999))
+            z[1] = value
+            if seen[i] > 0:
+                w = seen[i] / (seen[i] + 1.0)
+                for a in range(2):
+                    dz[a] = z[a] - level[i, k + a]
+                    limit = ROBUST * size[i, a]
+                    if rows[i] > SURE and abs(dz[a]) > limit:
+                        w = min(w, seen[i] / (seen[i] + 1.0) * limit / abs(dz[a]))
+                for j in range(k):
+                    known = not (np.isnan(x[i, r, j]) or np.isnan(level[i, j]))
+                    dx[j] = x[i, r, j] - level[i, j] if known else 0.0
+                at = 0
+                for j in range(k):
+                    for m in range(j + 1):
+                        xx[i, at] += w * dx[j] * dx[m]
+                        at += 1
+                rows[i] += 1
+                for a in range(2):
+                    for j in range(k):
+                        xz[i, a, j] += w * dx[j] * dz[a]
+                    zz[i, a] += w * dz[a] * dz[a]
+                    far = abs(dz[a])
+                    if rows[i] > SURE + 1:
+                        far = min(far, ROBUST * size[i, a])
+                    size[i, a] += (far - size[i, a]) / min(rows[i], MEMORY)
+                weight[i] += w
+                slope[i] -= w * z[0]
+            seen[i] = keep * seen[i] + 1
+            for j in range(k + 2):
+                new = x[i, r, j] if j < k else z[j - k]
+                if np.isnan(level[i, j]):
+                    level[i, j] = new
+                elif not np.isnan(new):
+                    level[i, j] += (new - level[i, j]) / seen[i]

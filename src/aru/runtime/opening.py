@@ -5,10 +5,14 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import numpy as np
+
 from aru.data.columns import as_frame
 from aru.data.frames import FrameStyle
 from aru.data.frequency import Frequency
 from aru.data.jumps import untrained_jump
+from aru.data.learning import learn_schema
+from aru.data.panel import read_panel
 from aru.data.schema import Schema
 from aru.models import build
 from aru.models.interface import Model
@@ -59,6 +63,8 @@ def suit(runtime: ForecastRuntime, df: Any) -> ForecastRuntime:
         return runtime  # reading it will say so
     style = FrameStyle.of(frame)
     suited = with_types(runtime, frame["unique_id"].dtype.is_integer(), style.ds != "int", style.zone)
+    if runtime.engine.columns:
+        suited = _with_covariates(suited, df)
     return ForecastRuntime(
         suited.engine, suited.freq, dataclasses.replace(suited.style, backend=style.backend, ds=style.ds)
     )
@@ -78,3 +84,21 @@ def with_types(runtime: ForecastRuntime, integer_ids: bool, datetime: bool, zone
     if schema != runtime.schema:
         engine = NetworkEngine(engine.settings, schema, engine.models, engine.device, engine.networks)
     return ForecastRuntime(engine, freq, dataclasses.replace(runtime.style, zone=zone).on(freq))
+
+
+def _with_covariates(runtime: ForecastRuntime, df: Any) -> ForecastRuntime:
+    """The same for the covariates of the settings: their kinds, ranges and categories are those of `df`."""
+    settings, schema = runtime.settings, runtime.schema
+    panel = read_panel(df, runtime.freq, list(runtime.engine.columns), max_gap=runtime.engine.max_gap)
+    learned = learn_schema(panel, {}, settings, runtime.freq, np.ones(len(panel.ds), bool))
+    return with_schema(runtime, dataclasses.replace(schema, futr=learned.futr, hist=learned.hist))
+
+
+def with_schema(runtime: ForecastRuntime, schema: Schema) -> ForecastRuntime:
+    """The same weights for another schema."""
+    engine = runtime.engine
+    (old,) = engine.models
+    assert isinstance(old, ZeroShot)
+    model = old.for_schema(engine.settings, schema)
+    engine = NetworkEngine(engine.settings, schema, [model], engine.device, engine.networks)
+    return ForecastRuntime(engine, runtime.freq, runtime.style)

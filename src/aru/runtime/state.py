@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from aru.data.rows import Rows, Static
+from aru.data.rows import Rows, Static, codes_of
 from aru.data.schema import Schema
 from aru.nn.windows import Context, Older, Values, begun, sums_after
 
@@ -27,14 +27,18 @@ class SeriesState(NamedTuple):
     followed: Any = ()  # with a gate or calibration: pending origin and what was learned (`aru.runtime.truth.Followed`)
 
 
-def empty_context(schema: Schema, static: Static, kept: int, device: torch.device) -> Context:
-    """Contexts of series without observations, with room for `kept` rows."""
+def empty_context(schema: Schema, static: Static, kept: int, coded: int, device: torch.device) -> Context:
+    """Contexts of series without observations, with room for `kept` rows, and for `coded` covariates of older ones."""
     n = len(static.numbers)
     zeros = functools.partial(torch.zeros, device=device)
     older = max(schema.history - kept, 0)
     return Context(
         rows=Rows(*(zeros(n, kept, *v.shape[1:], dtype=v.dtype) for v in schema.no_rows)),
-        older=Older(zeros(n, dtype=torch.float64), torch.full((n, older), torch.inf, device=device)),
+        older=Older(
+            base=zeros(n, dtype=torch.float64),
+            away=torch.full((n, older), torch.inf, device=device),
+            codes=zeros(n, older, coded, dtype=torch.uint8),
+        ),
         static=Static(*(v.to(device) for v in static)),
         total=zeros(n, dtype=torch.float64),
         count=zeros(n, dtype=torch.float64),
@@ -55,8 +59,12 @@ def move_on(context: Context, rows: Rows, steps: Tensor | None = None) -> Contex
         older = begun(context, rows)
         leaving = older.replaced(Values(old.y, old.observed)).away  # if they leave the latest rows
         coming = older.replaced(Values(rows.y, rows.observed)).away
-        away = _latest(torch.cat([older.away, leaving], 1), coming, steps)[:, : older.away.shape[1]]
-        older = older._replace(away=away)
+        length = older.away.shape[1]
+        away = _latest(torch.cat([older.away, leaving], 1), coming, steps)[:, :length]
+        codes = older.codes
+        if codes.shape[2]:
+            codes = _latest(torch.cat([codes, codes_of(old)], 1), codes_of(rows), steps)[:, :length]
+        older = Older(older.base, away, codes)
     return Context(
         rows=Rows(*(_latest(o, r, steps) for o, r in zip(old, rows, strict=True))),
         older=older,
