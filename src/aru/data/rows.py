@@ -42,7 +42,7 @@ class Rows(NamedTuple):
         return Rows.known_ahead(self.ds, self.futr, self.futr_cat, self.hist.shape[-1] // 2, self.hist_cat.shape[-1])
 
 
-LOW, HIGH = -0.5, 1.5  # numbers outside of this count as its ends, in units of their range in training
+LOW, HIGH = -4.0, 4.0  # of numbers in a byte, which are rescaled around their middle
 STEPS = 254  # of a number in a byte
 
 

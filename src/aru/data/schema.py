@@ -29,6 +29,7 @@ from aru.data.target import Support
 from aru.errors import SHOWN, ColumnError, Offending, listing, name_series, quoted, warn
 from aru.settings import Settings
 
+FARTHEST = 4.0  # units from the middle, beyond which a number counts as that far
 OUTSIDE = 1.0  # how far a number may leave its training range, in units of the range, before it is cut off
 ENOUGH_CYCLES = 1.75  # cycles that the data must cover before a season or calendar feature is used
 LONGEST_SEASON = 1000  # rows; longer lags would make the state of a series too large
@@ -39,17 +40,24 @@ TRUTHS = {"true": "true", "1": "true", "1.0": "true", "false": "false", "0": "fa
 
 @dataclasses.dataclass(frozen=True)
 class NumberColumn:
-    """A numeric covariate and its range in training."""
+    """A numeric covariate and its range in training. With `middle` it is rescaled around that, not into its range."""
 
     name: str
     low: float
     high: float
+    middle: float | None = None  # of the values, or of their logarithms
+    unit: float = 1.0
+    log: bool = False
 
     def encode(self, values: Floats) -> Floats:
         """Two columns: the rescaled value (0 where missing) and whether it is missing."""
         missing = np.isnan(values)
-        scaled = np.where(missing, 0.0, self._rescale(values).clip(-OUTSIDE, 1 + OUTSIDE))
-        return np.stack([scaled, missing.astype(np.float64)], -1)
+        if self.middle is None:
+            scaled = self._rescale(values).clip(-OUTSIDE, 1 + OUTSIDE)
+        else:
+            plain = np.log1p(values.clip(min=0)) if self.log else values
+            scaled = ((plain - self.middle) / self.unit).clip(-FARTHEST, FARTHEST)
+        return np.stack([np.where(missing, 0.0, scaled), missing.astype(np.float64)], -1)
 
     def unlike(self, values: Floats) -> str:
         """What is unlike training in these values, for a warning; empty if nothing is."""

@@ -13,7 +13,6 @@ from aru.data.rows import Rows, numbers_of_codes
 from aru.data.schema import CategoryColumn, NumberColumn, Schema
 
 MOST_LEVELS = 24  # categories with regressors of their own; later ones in order share a coefficient of zero
-NUMBER_UNIT = 3.5  # regressors are about as large as their deviation: that of even numbers between 0 and 1 is .29
 
 
 class Regressor(NamedTuple):
@@ -45,7 +44,7 @@ class Regressors:
         parts = []
         if self.numbers:
             values, missing = rows.futr[..., ::2].double(), rows.futr[..., 1::2] > 0
-            parts.append(torch.where(missing, torch.nan, NUMBER_UNIT * (values - 0.5)))
+            parts.append(torch.where(missing, torch.nan, values))
         for i, column in enumerate(self.categories):
             parts.append(_table(column)[rows.futr_cat[..., i].long()])
         return torch.cat(parts, -1)
@@ -86,4 +85,4 @@ def _table(column: CategoryColumn) -> Tensor:
 
 @functools.cache
 def _number_table() -> Tensor:
-    return (NUMBER_UNIT * (numbers_of_codes() - 0.5)).unsqueeze(1)
+    return numbers_of_codes().unsqueeze(1)

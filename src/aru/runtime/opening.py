@@ -11,7 +11,7 @@ from aru.data.columns import as_frame
 from aru.data.frames import FrameStyle
 from aru.data.frequency import Frequency
 from aru.data.jumps import untrained_jump
-from aru.data.learning import learn_schema
+from aru.data.learning import around_middle, learn_schema
 from aru.data.panel import read_panel
 from aru.data.schema import Schema
 from aru.models import build
@@ -91,7 +91,8 @@ def _with_covariates(runtime: ForecastRuntime, df: Any) -> ForecastRuntime:
     settings, schema = runtime.settings, runtime.schema
     panel = read_panel(df, runtime.freq, list(runtime.engine.columns), max_gap=runtime.engine.max_gap)
     learned = learn_schema(panel, {}, settings, runtime.freq, np.ones(len(panel.ds), bool))
-    return with_schema(runtime, dataclasses.replace(schema, futr=learned.futr, hist=learned.hist))
+    numbers = tuple(around_middle(column, panel.columns[column.name]) for column in learned.futr[0])
+    return with_schema(runtime, dataclasses.replace(schema, futr=(numbers, learned.futr[1])))
 
 
 def with_schema(runtime: ForecastRuntime, schema: Schema) -> ForecastRuntime:

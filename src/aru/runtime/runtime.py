@@ -163,9 +163,7 @@ class Runtime(Generic[AnyEngine]):
             datetime=schema.datetime,
             zone=self.freq.clock.zone,
             wall=self.freq.clock.wall,
-            schema=json.loads(json.dumps(schema.to_json()))
-            if self.engine.learned_late
-            else None,
+            schema=json.loads(json.dumps(schema.to_json())) if self.engine.learned_late else None,
         )
 
     def _format(self, correctable_steps: int) -> _Format:
