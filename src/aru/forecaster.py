@@ -365,7 +365,8 @@ class Forecaster:
             adapt=adapt,
             allow_jump=allow_jump,
         )
-        return run_backtest(self._require_training().suited(df), df, static_df, plan)
+        withheld = self.settings.h + plan.step_size * (plan.n_windows - 1)
+        return run_backtest(self._require_training().suited(df, withheld), df, static_df, plan)
 
     def save(self, path: str | Path) -> None:
         """Write model and states into a new or empty folder, or over an older save."""

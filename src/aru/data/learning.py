@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -29,7 +28,6 @@ from aru.data.target import ASKED, Support, broken, check_values, refusal, rules
 from aru.errors import ColumnError, ValueRangeError, quoted
 from aru.settings import Settings
 
-HEAVY = 20.0  # times the median that the largest values of a covariate must be for it to be read as logarithms
 PRIORS = (1.0, 4.0, 16.0, 64.0, 256.0, None)  # candidates of `Schema.scale_prior`
 SAMPLE = 2**20  # about how many values the typical size of the target is estimated from
 
@@ -41,18 +39,6 @@ def learn_schema(
     learner = Learner(settings, freq)
     learner.add(panel, static, train)
     return learner.schema()
-
-
-def around_middle(column: NumberColumn, values: Column) -> NumberColumn:
-    """The same, rescaled around the median by the standard deviation; by logarithms if the largest are far larger."""
-    known = np.asarray(values, np.float64)
-    known = known[~np.isnan(known)]
-    if len(known) == 0:
-        return dataclasses.replace(column, middle=0.0)
-    some = known[known != 0]
-    log = len(some) > 0 and known.min() >= 0 and bool(np.quantile(some, 0.99) > HEAVY * np.median(some))
-    plain = np.log1p(known) if log else known
-    return dataclasses.replace(column, middle=float(np.median(plain)), unit=float(plain.std()) or 1.0, log=log)
 
 
 class Learner:

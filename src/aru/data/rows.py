@@ -42,37 +42,6 @@ class Rows(NamedTuple):
         return Rows.known_ahead(self.ds, self.futr, self.futr_cat, self.hist.shape[-1] // 2, self.hist_cat.shape[-1])
 
 
-LOW, HIGH = -4.0, 4.0  # of numbers in a byte, which are rescaled around their middle
-STEPS = 254  # of a number in a byte
-
-
-def codes_of(rows: Rows) -> Tensor:
-    """Covariates in a byte each, (..., column): first numbers, then categories, known ones before historic ones.
-
-    0 is missing or unknown. Categories beyond 255 share a code.
-    """
-    return torch.cat(
-        [
-            *(_coded(part) for part in (rows.futr, rows.hist)),
-            *(v.clamp(max=255).to(torch.uint8) for v in (rows.futr_cat, rows.hist_cat)),
-        ],
-        -1,
-    )
-
-
-def _coded(pairs: Tensor) -> Tensor:
-    """Pairs of a rescaled number and whether it is missing."""
-    values, missing = pairs[..., ::2], pairs[..., 1::2] > 0
-    steps = 1 + ((values.clamp(LOW, HIGH) - LOW) * (STEPS / (HIGH - LOW))).round()
-    return torch.where(missing, 0, steps).to(torch.uint8)
-
-
-def numbers_of_codes() -> Tensor:
-    """The rescaled number of each code of `codes_of`; NaN for 0."""
-    steps = torch.arange(256, dtype=torch.float64) - 1
-    return torch.where(steps < 0, torch.nan, LOW + steps * (HIGH - LOW) / STEPS)
-
-
 @functools.cache
 def _unknown(numbers: int, categories: int, device: torch.device) -> tuple[Tensor, ...]:
     """y, observed, hist and hist_cat of a future row, where all are missing."""

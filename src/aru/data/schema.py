@@ -13,7 +13,7 @@ import functools
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -29,7 +29,7 @@ from aru.data.target import Support
 from aru.errors import SHOWN, ColumnError, Offending, listing, name_series, quoted, warn
 from aru.settings import Settings
 
-FARTHEST = 4.0  # units from the middle, beyond which a number counts as that far
+FARTHEST = 20.0  # units from the middle, beyond which a number counts as that far
 OUTSIDE = 1.0  # how far a number may leave its training range, in units of the range, before it is cut off
 ENOUGH_CYCLES = 1.75  # cycles that the data must cover before a season or calendar feature is used
 LONGEST_SEASON = 1000  # rows; longer lags would make the state of a series too large
@@ -45,9 +45,18 @@ class NumberColumn:
     name: str
     low: float
     high: float
-    middle: float | None = None  # of the values, or of their logarithms
+    middle: float | None = None
     unit: float = 1.0
-    log: bool = False
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The smallest and the largest encoded value, around the middle."""
+        return tuple(np.clip((end - (self.middle or 0.0)) / self.unit, -FARTHEST, FARTHEST) for end in self._range)
+
+    @property
+    def _range(self) -> tuple[float, float]:
+        """That of training; some room where training saw only one value."""
+        return (self.low, self.high) if self.low < self.high else (self.low - self.unit, self.high + self.unit)
 
     def encode(self, values: Floats) -> Floats:
         """Two columns: the rescaled value (0 where missing) and whether it is missing."""
@@ -55,8 +64,7 @@ class NumberColumn:
         if self.middle is None:
             scaled = self._rescale(values).clip(-OUTSIDE, 1 + OUTSIDE)
         else:
-            plain = np.log1p(values.clip(min=0)) if self.log else values
-            scaled = ((plain - self.middle) / self.unit).clip(-FARTHEST, FARTHEST)
+            scaled = ((values - self.middle) / self.unit).clip(*self.ends)
         return np.stack([np.where(missing, 0.0, scaled), missing.astype(np.float64)], -1)
 
     def unlike(self, values: Floats) -> str:
@@ -75,21 +83,34 @@ class NumberColumn:
 
 @dataclasses.dataclass(frozen=True)
 class CategoryColumn:
-    """A categorical covariate and the values that training saw; value i has code i + 1."""
+    """A categorical covariate and the values that training saw; value i has code i + 1.
+
+    With `levels` it is a column of numbers that takes few values: `values` are they, and `missing` is the code of a
+    missing number.
+    """
 
     name: str
     values: tuple[str, ...]
+    levels: bool = False
+    missing: int = 0
 
     @functools.cached_property
     def boolean(self) -> bool:
         """Whether training saw bools, which frames and files spell as True, true or 1."""
         words = {value.casefold() for value in self.values}
-        return self.name != "unique_id" and 0 < len(words) == len(self.values) and words <= {"true", "false"}
+        return not self.levels and self.name != "unique_id" and 0 < len(words) == len(self.values) and words <= {"true", "false"}
 
     def encode(self, column: Categories) -> Ints:
         """Codes in training's vocabulary, 0 for anything else. 1 and 1.0 are the same, unless training had both."""
         known = [self._known.get(value, self._numbers.get(whole_number(value), 0)) for value in column.values]
         return np.array([*known, 0])[column.codes]
+
+    def encode_numbers(self, values: Floats) -> Ints:
+        """The same of numbers that take few values."""
+        found, where = np.unique(values, return_inverse=True)
+        known = {float(value): i + 1 for i, value in enumerate(self.values)}
+        codes = [self.missing if np.isnan(value) else known.get(value, 0) for value in found.tolist()]
+        return np.array(codes, np.int64)[where]
 
     def unlike(self, column: Categories) -> str:
         """What is unlike training in this column, for a warning; empty if nothing is. New series are no surprise."""
@@ -125,6 +146,37 @@ class CategoryColumn:
         return table
 
 
+class Factor(NamedTuple):
+    """What a regressor is made of: a covariate or a part of the calendar (`aru.pretrained.regressors`).
+
+        number   the rescaled number in `column`; with a `level`, its moving average with that half-life in rows
+        level    1 where `column` has the value `level`, else 0
+        others   1 where `column` has a value that is no level of its own, else 0
+        weekday, hour, month    1 where the time is in `level`, else 0
+        weekend                 1 on Saturdays and Sundays, else 0
+        day_wave, month_wave, year_wave    sine ("sin 2") or cosine of the share of the cycle that has passed
+    """
+
+    kind: str
+    column: str = ""
+    level: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Regressor:
+    """A column of a regression: a factor, or the product of two, less `middle`, in units of `unit`."""
+
+    factors: tuple[Factor, ...]
+    middle: float = 0.0
+    unit: float = 1.0
+    stays: bool = False  # fitted beside the others, but left in the values, because the network knows this season
+
+    @property
+    def name(self) -> str:
+        """As people read it."""
+        return " x ".join(f"{f.column or f.kind}{f.level and '='}{f.level}" for f in self.factors)
+
+
 Group = tuple[tuple[NumberColumn, ...], tuple[CategoryColumn, ...]]
 NameRows = Callable[[Ints], Offending]  # from row numbers to series and times
 
@@ -149,6 +201,7 @@ class Schema:
     zone: str | None  # whose calendar counts; None: times are kept as its clocks show them, or have none
     jump: int  # how far beyond the newest time of all series a new row may lie (`aru.data.jumps`)
     scale_prior: float | None = None  # what `scaler="auto"` found (`aru.nn.windows.Scaling`)
+    regressors: tuple[Regressor, ...] = ()  # of a pretrained model with covariates
 
     @property
     def clock(self) -> Clock | None:
@@ -233,7 +286,7 @@ class Schema:
         """The inverse of `to_json`."""
 
         def categories(items: Sequence[Mapping[str, Any]]) -> tuple[CategoryColumn, ...]:
-            return tuple(CategoryColumn(c["name"], tuple(c["values"])) for c in items)
+            return tuple(CategoryColumn(**{**c, "values": tuple(c["values"])}) for c in items)
 
         def group(pair: Sequence[Any]) -> Group:
             return tuple(NumberColumn(**c) for c in pair[0]), categories(pair[1])
@@ -242,6 +295,9 @@ class Schema:
             "lags": tuple(values["lags"]),
             "calendar": categories(values["calendar"]),
             **{name: group(values[name]) for name in ("futr", "hist", "stat")},
+            "regressors": tuple(
+                Regressor(**{**r, "factors": tuple(Factor(*f) for f in r["factors"])}) for r in values["regressors"]
+            ),
         }
         return cls(**{**values, **changed})
 
@@ -295,6 +351,12 @@ def _encode_group(
     codes = np.zeros((n, len(categories)), np.int32)
     for i, category in enumerate(categories):
         column = columns[category.name]
+        if category.levels:
+            if isinstance(column, Categories):
+                known = [float(value) for value in category.values]
+                column = _read_numbers(NumberColumn(category.name, min(known), max(known)), column, name_rows)
+            codes[:, i] = category.encode_numbers(column)
+            continue
         if category.boolean:
             column = _read_truths(category.name, column, name_rows)
         if isinstance(column, Categories):

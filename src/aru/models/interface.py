@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor, nn
 
 from aru.data.rows import Rows
@@ -98,8 +98,12 @@ class Model(nn.Module, abc.ABC):
 
     @property
     def coded(self) -> int:
-        """Covariates of older rows that a forecast reads."""
+        """Bytes of each older row that a forecast reads, besides its value."""
         return 0
+
+    def codes(self, rows: Rows) -> UInt8[Tensor, "*rows coded"]:
+        """These bytes."""
+        return torch.zeros(*rows.y.shape, 0, dtype=torch.uint8, device=rows.y.device)
 
     def local_fit(self, state: Any) -> Any:
         """What a forecast reads of what was learned about each series: a tree of tensors. Nothing by default."""

@@ -150,6 +150,7 @@ HALF_LIFE = 20.0  # rows; of the local level that values and regressors are comp
 ROBUST = 2.0  # a deviation beyond as many mean absolute ones has the influence of one that large
 MEMORY = 100  # rows; over which the mean absolute deviation is taken
 SURE = 5  # deviations seen before any is called large
+CLOSE = 1e-9  # deviations below this share of the value are rounding
 
 
 def absorb_effects(sums: Sequence[Tensor], x: Tensor, y: Tensor, observed: Tensor, steps: Tensor) -> list[Tensor]:
@@ -186,35 +187,61 @@ def _absorb_effects(xx, xz, zz, weight, slope, level, seen, size, rows, negative
             z[0] = np.log1p(max(value, -0.999))
             z[1] = value
             if seen[i] > 0:
-                w = seen[i] / (seen[i] + 1.0)
+                whole = seen[i] / (seen[i] + 1.0)
+                w = whole
+                moved = False
                 for a in range(2):
                     dz[a] = z[a] - level[i, k + a]
+                    if abs(dz[a]) <= CLOSE * abs(z[a]):
+                        dz[a] = 0.0
+                    moved = moved or dz[a] != 0.0
                     limit = ROBUST * size[i, a]
                     if rows[i] > SURE and abs(dz[a]) > limit:
-                        w = min(w, seen[i] / (seen[i] + 1.0) * limit / abs(dz[a]))
-                for j in range(k):
-                    known = not (np.isnan(x[i, r, j]) or np.isnan(level[i, j]))
-                    dx[j] = x[i, r, j] - level[i, j] if known else 0.0
+                        w = min(w, whole * limit / abs(dz[a]))
                 at = 0
                 for j in range(k):
+                    dx[j] = x[i, r, j] - level[i, j]
                     for m in range(j + 1):
                         xx[i, at] += w * dx[j] * dx[m]
                         at += 1
-                rows[i] += 1
+                sure = rows[i] > SURE
+                if moved:  # a series that stands still does not make its next move an outlier
+                    rows[i] += 1
                 for a in range(2):
                     for j in range(k):
                         xz[i, a, j] += w * dx[j] * dz[a]
                     zz[i, a] += w * dz[a] * dz[a]
-                    far = abs(dz[a])
-                    if rows[i] > SURE + 1:
-                        far = min(far, ROBUST * size[i, a])
-                    size[i, a] += (far - size[i, a]) / min(rows[i], MEMORY)
+                    if moved:
+                        far = abs(dz[a])
+                        if sure:
+                            far = min(far, ROBUST * size[i, a])
+                        size[i, a] += (far - size[i, a]) / min(rows[i], MEMORY)
                 weight[i] += w
                 slope[i] -= w * z[0]
             seen[i] = keep * seen[i] + 1
             for j in range(k + 2):
                 new = x[i, r, j] if j < k else z[j - k]
-                if np.isnan(level[i, j]):
-                    level[i, j] = new
-                elif not np.isnan(new):
-                    level[i, j] += (new - level[i, j]) / seen[i]
+                level[i, j] += (new - level[i, j]) / seen[i]
+
+
+def smooth_numbers(values: Any, mean: Any, weight: Any, half_lives: Any, steps: Any) -> tuple[Any, Any, Any]:
+    """Moving averages at each of the (series, row, average) values, and what is kept after the first `steps` rows.
+
+    A missing value (NaN) leaves an average as it is. Before the first it is 0.
+    """
+    out, mean, weight = np.empty(values.shape), np.array(mean), np.array(weight)
+    _smooth_numbers(values, mean, weight, 0.5 ** (1 / half_lives), steps, out)
+    return out, mean, weight
+
+
+@_compiled
+@no_type_check
+def _smooth_numbers(values, mean, weight, keep, steps, out):
+    for i in range(values.shape[0]):
+        for j in range(values.shape[2]):
+            for r in range(values.shape[1]):
+                value = values[i, r, j]
+                if r < steps[i] and not np.isnan(value):
+                    weight[i, j] = keep[j] * weight[i, j] + 1.0
+                    mean[i, j] += (value - mean[i, j]) / weight[i, j]
+                out[i, r, j] = mean[i, j]

@@ -28,9 +28,7 @@ class Older(NamedTuple):
 
     base: Float[Tensor, " series"]  # that first value, in double precision
     away: Float[Tensor, "series older"]  # in single precision; infinite where missing
-    codes: UInt8[
-        Tensor, "series older column"
-    ]  # covariates in a byte each (`aru.data.rows.codes_of`), if they are kept
+    codes: UInt8[Tensor, "series older column"]  # what else a model keeps of them (`Model.codes`)
 
     @property
     def values(self) -> Values:

@@ -37,27 +37,29 @@ class EffectSums(NamedTuple):
     zz: Float[Tensor, "series way"]  # sum of w z z
     weight: Float[Tensor, " series"]  # sum of w
     slope: Float[Tensor, " series"]  # sum of w log(dz/dy) of the logarithm
-    level: Float[Tensor, "series k_and_way"]  # aged means of regressors and of both values; NaN before the first
+    level: Float[Tensor, "series k_and_way"]  # aged means of regressors and of both values
     seen: Float[Tensor, " series"]  # aged number of rows in `level`
     size: Float[Tensor, "series way"]  # mean absolute deviation
     rows: Float[Tensor, " series"]  # deviations so far
     negative: Float[Tensor, " series"]  # 1 if the logarithm was undefined for a value
+    average: Float[Tensor, "series average"]  # moving averages of numbers (`aru.pretrained.regressors.Moving`)
+    averaged: Float[Tensor, "series average"]
 
     @classmethod
-    def empty(cls, n: int, k: int, device: torch.device | None = None) -> EffectSums:
+    def empty(cls, n: int, k: int, averages: int = 0, device: torch.device | None = None) -> EffectSums:
         """Records of series without values."""
-        shapes = ((k * (k + 1) // 2,), (2, k), (2,), (), (), (k + 2,), (), (2,), (), ())
+        shapes = ((k * (k + 1) // 2,), (2, k), (2,), (), (), (k + 2,), (), (2,), (), (), (averages,), (averages,))
         sums = cls(*(torch.zeros(n, *shape, device=device) for shape in shapes))
-        level = torch.full_like(sums.level, torch.nan, dtype=torch.float64)
-        return sums._replace(level=level, size=sums.size.double())
+        exact = ("level", "size", "average", "averaged")
+        return sums._replace(**{name: getattr(sums, name).double() for name in exact})
 
 
 def absorb(sums: EffectSums, x: Tensor, y: Tensor, observed: Tensor, steps: Tensor) -> EffectSums:
-    """Take in the first `steps` of the (series, row) rows: regressors (series, row, k), NaN where missing."""
+    """Take in the first `steps` of the (series, row) rows with regressors (series, row, k)."""
     device = sums.xx.device
-    on_cpu = [value.cpu() for value in sums]
+    on_cpu = [value.cpu() for value in sums[:-2]]
     new = absorb_effects(on_cpu, *(value.cpu() for value in (x, y, observed, steps)))
-    return EffectSums(*(value.to(device) for value in new))
+    return EffectSums(*(value.to(device) for value in new), *sums[-2:])
 
 
 def aged(sums: EffectSums, steps: Tensor) -> EffectSums:
@@ -200,6 +202,18 @@ def full(triangle: Array, k: int) -> Array:
     out[:, row, column] = triangle
     out[:, column, row] = triangle
     return out
+
+
+def around_mean(effects: Tensor, common: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
+    """Effects of past and of future rows, from those of both (series, rows), less the mean of the known past ones.
+
+    Future ones are bounded: `common` are those that the panel's coefficients say.
+    """
+    rows = known.shape[1]
+    past, ahead = effects[:, :rows], effects[:, rows:]
+    ahead = bounded(ahead, past, known, common[:, rows:])
+    middle = torch.where(known, past, 0.0).sum(1, keepdim=True) / known.sum(1, keepdim=True).clamp(min=1)
+    return past - middle, ahead - middle
 
 
 def bounded(ahead: Tensor, past: Tensor, known: Tensor, common: Tensor) -> Tensor:

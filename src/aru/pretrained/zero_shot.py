@@ -7,12 +7,13 @@ import itertools
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, UInt8
 from torch import Tensor
 
 from aru.data.frequency import Frequency
-from aru.data.rows import Rows, codes_of
+from aru.data.rows import Rows
 from aru.data.schema import Schema
 from aru.models.interface import Empty, Model, Output
 from aru.nn.threads import in_parallel
@@ -23,7 +24,7 @@ from aru.pretrained.effects import (
     EffectSums,
     absorb,
     aged,
-    bounded,
+    around_mean,
     coefficients,
     hidden,
     learn_effects,
@@ -31,7 +32,7 @@ from aru.pretrained.effects import (
     unknown_effects,
 )
 from aru.pretrained.patches import LEVELS, SHAPES, PatchNetwork
-from aru.pretrained.regressors import Regressors
+from aru.pretrained.regressors import Moving, Regressors
 from aru.pretrained.seasons import found, told_by
 from aru.pretrained.weights import read_weights, shape_name
 from aru.settings import Settings
@@ -110,7 +111,7 @@ class ZeroShot(Model):
     def init_state(self, n: int) -> Empty | EffectSums:
         """Without covariates there is no state beyond the context."""
         device = next(self.parameters()).device
-        return EffectSums.empty(n, len(self.regressors), device) if self.adapts else Empty()
+        return EffectSums.empty(n, len(self.regressors), self.regressors.averages, device) if self.adapts else Empty()
 
     @property
     def shares(self) -> bool:
@@ -120,13 +121,21 @@ class ZeroShot(Model):
     @property
     def coded(self) -> int:
         """Covariates of older rows are needed, because the network is shown values without their effects."""
-        return self.regressors.coded_columns if self.adapts else 0
+        return self.regressors.bytes if self.adapts else 0
+
+    def codes(self, rows: Rows) -> UInt8[Tensor, "*rows coded"]:
+        """Covariates and times in a byte each."""
+        return self.regressors.codes(rows) if self.adapts else super().codes(rows)
 
     def update(
         self, state: Any, context: Context, rows: Rows, position: Tensor, steps: Tensor, after: Context
     ) -> Empty | EffectSums:
         """Take in rows: rank-one updates of the sums, no pass of the network."""
-        return absorb(state, self.regressors.of(rows), rows.y, rows.observed, steps) if self.adapts else state
+        if not self.adapts:
+            return state
+        x, moving = self.regressors.of(rows, Moving(state.average, state.averaged), steps)
+        sums = absorb(state, x, rows.y, rows.observed, steps)
+        return sums._replace(average=moving.mean, averaged=moving.weight)
 
     def age(self, state: Any, steps: Tensor) -> Empty | EffectSums:
         """Age the sums."""
@@ -180,12 +189,25 @@ class ZeroShot(Model):
         self, state: Coefficients, context: Context, future: Rows, y: Tensor, observed: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Past values without the effects of their covariates, and the effects of the future ones."""
-        codes = torch.cat([context.older.codes, codes_of(context.rows)], 1)
-        past = self.regressors.effects(codes, state.own)
-        x = self.regressors.of(future).nan_to_num(nan=0.0)
-        ahead, common = (x @ theta.unsqueeze(-1) for theta in (state.own, state.common.expand_as(state.own)))
-        effect = bounded(ahead.squeeze(-1), past, observed, common.squeeze(-1))
-        return torch.where(observed, hidden(y, past, state.way), 0.0), effect
+        own, common = self._effects(state, context, future)
+        past, ahead = around_mean(own, common, observed)
+        return torch.where(observed, hidden(y, past, state.way), 0.0), ahead
+
+    def _effects(self, state: Coefficients, context: Context, future: Rows) -> tuple[Tensor, Tensor]:
+        """Effects of all past and future rows, by the coefficients of each series and by those of a new one."""
+        thetas = [theta.cpu().numpy() for theta in (state.own, state.common.expand_as(state.own))]
+        codes, device = context.older.codes, context.total.device
+
+        def part(lo: int, hi: int) -> list[Any]:
+            past, ahead = (Rows(*(v[lo:hi] for v in rows)) for rows in (context.rows, future))
+            return self.regressors.effects(past, codes[lo:hi], ahead, [theta[lo:hi] for theta in thetas])
+
+        parts = in_parallel(part, len(codes), self.part)
+        own, common = (
+            torch.from_numpy(np.concatenate([found[i] for found in parts])).to(device) if parts else codes.new_zeros(0, codes.shape[1] + future.ds.shape[1])
+            for i in range(2)
+        )
+        return own, common
 
     def possible(self, context: Context, values: Tensor, whole: bool) -> Tensor:
         """The nearest values that y can have."""

@@ -328,7 +328,7 @@ class NetworkEngine(Engine):
 
     def _step(self, state: SeriesState, rows: Rows, steps: Tensor | None, adapt: bool) -> SeriesState:
         """Take in (series, row) rows, or the first `steps` of them, of every series."""
-        members, context = state.members, move_on(state.context, rows, steps)
+        members, context = state.members, move_on(state.context, rows, steps, self.models[0].codes)
         if steps is None:
             steps = torch.full_like(state.steps, rows.y.shape[1])
         if adapt:

@@ -11,12 +11,12 @@ from aru.data.columns import as_frame
 from aru.data.frames import FrameStyle
 from aru.data.frequency import Frequency
 from aru.data.jumps import untrained_jump
-from aru.data.learning import around_middle, learn_schema
 from aru.data.panel import read_panel
 from aru.data.schema import Schema
 from aru.models import build
 from aru.models.interface import Model
 from aru.nn.device import choose_device
+from aru.pretrained.design import design
 from aru.pretrained.patches import CONTEXT
 from aru.pretrained.zero_shot import ZeroShot
 from aru.runtime.engine import NetworkEngine
@@ -56,15 +56,18 @@ def open_pretrained(settings: Settings) -> ForecastRuntime:
     return ForecastRuntime(engine, freq, FrameStyle("pandas", "ns" if datetime else "int"))
 
 
-def suit(runtime: ForecastRuntime, df: Any) -> ForecastRuntime:
-    """The runtime of a pretrained model without series, for ids and times of the types in `df`."""
+def suit(runtime: ForecastRuntime, df: Any, withheld: int = 0) -> ForecastRuntime:
+    """The runtime of a pretrained model without series, for ids, times and covariates of the types in `df`.
+
+    The last `withheld` rows of each series have no say in how covariates are read.
+    """
     frame = as_frame(df, "df")
     if not {"unique_id", "ds"} <= set(frame.columns):
         return runtime  # reading it will say so
     style = FrameStyle.of(frame)
     suited = with_types(runtime, frame["unique_id"].dtype.is_integer(), style.ds != "int", style.zone)
     if runtime.engine.columns:
-        suited = _with_covariates(suited, df)
+        suited = _with_covariates(suited, df, withheld)
     return ForecastRuntime(
         suited.engine, suited.freq, dataclasses.replace(suited.style, backend=style.backend, ds=style.ds)
     )
@@ -86,13 +89,13 @@ def with_types(runtime: ForecastRuntime, integer_ids: bool, datetime: bool, zone
     return ForecastRuntime(engine, freq, dataclasses.replace(runtime.style, zone=zone).on(freq))
 
 
-def _with_covariates(runtime: ForecastRuntime, df: Any) -> ForecastRuntime:
+def _with_covariates(runtime: ForecastRuntime, df: Any, withheld: int) -> ForecastRuntime:
     """The same for the covariates of the settings: their kinds, ranges and categories are those of `df`."""
     settings, schema = runtime.settings, runtime.schema
     panel = read_panel(df, runtime.freq, list(runtime.engine.columns), max_gap=runtime.engine.max_gap)
-    learned = learn_schema(panel, {}, settings, runtime.freq, np.ones(len(panel.ds), bool))
-    numbers = tuple(around_middle(column, panel.columns[column.name]) for column in learned.futr[0])
-    return with_schema(runtime, dataclasses.replace(schema, futr=(numbers, learned.futr[1])))
+    left = np.repeat(panel.starts + panel.lengths, panel.lengths) - np.arange(len(panel.ds))  # rows from here on
+    keep = left > withheld
+    return with_schema(runtime, design(panel, keep if keep.any() else ~keep, schema, settings, runtime.freq))
 
 
 def with_schema(runtime: ForecastRuntime, schema: Schema) -> ForecastRuntime:

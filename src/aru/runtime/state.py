@@ -7,12 +7,13 @@ fields of every state are `last`, `steps` and `context`.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from aru.data.rows import Rows, Static, codes_of
+from aru.data.rows import Rows, Static
 from aru.data.schema import Schema
 from aru.nn.windows import Context, Older, Values, begun, sums_after
 
@@ -28,7 +29,7 @@ class SeriesState(NamedTuple):
 
 
 def empty_context(schema: Schema, static: Static, kept: int, coded: int, device: torch.device) -> Context:
-    """Contexts of series without observations, with room for `kept` rows, and for `coded` covariates of older ones."""
+    """Contexts of series without observations, with room for `kept` rows, and for `coded` bytes of each older one."""
     n = len(static.numbers)
     zeros = functools.partial(torch.zeros, device=device)
     older = max(schema.history - kept, 0)
@@ -45,8 +46,13 @@ def empty_context(schema: Schema, static: Static, kept: int, coded: int, device:
     )
 
 
-def move_on(context: Context, rows: Rows, steps: Tensor | None = None) -> Context:
-    """Contexts after taking in (series, row) rows, or the first `steps` of them. Their length does not change."""
+def move_on(
+    context: Context, rows: Rows, steps: Tensor | None = None, codes_of: Callable[[Rows], Tensor] | None = None
+) -> Context:
+    """Contexts after taking in (series, row) rows, or the first `steps` of them. Their length does not change.
+
+    `codes_of` gives the bytes that are kept of older rows.
+    """
     if steps is None and rows.y.shape[1] == 1:  # what `sums_after` gives, in fewer operations
         size = torch.where(rows.observed, rows.y.abs(), 0.0)
         total, count = context.total + size[:, 0], context.count + rows.observed[:, 0]
@@ -62,7 +68,7 @@ def move_on(context: Context, rows: Rows, steps: Tensor | None = None) -> Contex
         length = older.away.shape[1]
         away = _latest(torch.cat([older.away, leaving], 1), coming, steps)[:, :length]
         codes = older.codes
-        if codes.shape[2]:
+        if codes_of is not None and codes.shape[2]:
             codes = _latest(torch.cat([codes, codes_of(old)], 1), codes_of(rows), steps)[:, :length]
         older = Older(older.base, away, codes)
     return Context(
