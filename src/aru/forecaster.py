@@ -11,7 +11,6 @@ from aru.checked import check_whole
 from aru.data.columns import show_times
 from aru.data.frames import FrameStyle
 from aru.data.frequency import Frequency
-from aru.data.schema import Schema
 from aru.data.scores import Scorecard
 from aru.errors import AruError, NotFittedError, StorageError, verbatim
 from aru.models import resolve
@@ -21,7 +20,7 @@ from aru.pretrained.weights import full_name
 from aru.runtime import ForecastRuntime
 from aru.runtime.engine import NetworkEngine
 from aru.runtime.marks import Backtest, BacktestPlan, judge_ends, run_backtest, warn_losing
-from aru.runtime.opening import open_pretrained, with_schema, with_types
+from aru.runtime.opening import open_pretrained, with_types
 from aru.runtime.records import Record
 from aru.runtime.table import StateTable
 from aru.runtime.trained import Trained, begin_trained, from_saved
@@ -311,14 +310,10 @@ class Forecaster:
     def for_types(
         self, integer_ids: bool, datetime: bool, zone: str | None, schema: Mapping[str, Any] | None = None
     ) -> Forecaster:
-        """A pretrained model without series, for ids and times of these types, and the covariates of a schema.
-
-        Any other model stays as it is.
-        """
+        """A pretrained model without series, for such ids, times and covariates. Any other model stays as it is."""
         twin, trained = self.__copy__(), self._require_training()
         if trained.open:
-            runtime = with_types(trained.runtime, integer_ids, datetime, zone)
-            twin.trained = begin_trained(runtime if schema is None else with_schema(runtime, Schema.from_json(schema)))
+            twin.trained = begin_trained(with_types(trained.runtime, integer_ids, datetime, zone, schema))
         return twin
 
     def without_series(self) -> Forecaster:
@@ -365,8 +360,7 @@ class Forecaster:
             adapt=adapt,
             allow_jump=allow_jump,
         )
-        withheld = self.settings.h + plan.step_size * (plan.n_windows - 1)
-        return run_backtest(self._require_training().suited(df, withheld), df, static_df, plan)
+        return run_backtest(self._require_training(), df, static_df, plan)
 
     def save(self, path: str | Path) -> None:
         """Write model and states into a new or empty folder, or over an older save."""

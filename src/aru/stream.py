@@ -18,7 +18,7 @@ from aru.errors import StorageError, verbatim
 from aru.forecaster import Forecaster
 from aru.pretrained.effects import CommonEffects
 from aru.runtime import ForecastRuntime
-from aru.runtime.engine import EPOCH_GROWTH, EPOCH_SAMPLE
+from aru.runtime.epochs import EPOCH_SAMPLE, is_due
 from aru.runtime.opening import suit
 from aru.runtime.records import Record, begin
 from aru.runtime.rewinding import rewind
@@ -241,7 +241,7 @@ class Stream:
             return
         self._read_common(change)
         self._unlearned += update.result.applied
-        if engine.common is not None and self._unlearned < (EPOCH_GROWTH - 1) * engine.common.observations:
+        if engine.common is not None and not is_due(engine.common, engine.common.observations + self._unlearned):
             return
         keys = change.keys()
         some = keys[:: -(-len(keys) // EPOCH_SAMPLE)]

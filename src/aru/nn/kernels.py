@@ -146,11 +146,11 @@ def _absorb(sxx, sxy, sn, ss, alphas, theta, h, y, w, steps, together, lo, hi):
 
 
 EFFECT_AGE = 0.9995  # by which sums of effects are multiplied at every row
-HALF_LIFE = 20.0  # rows; of the local level that values and regressors are compared with
-ROBUST = 2.0  # a deviation beyond as many mean absolute ones has the influence of one that large
-MEMORY = 100  # rows; over which the mean absolute deviation is taken
-SURE = 5  # deviations seen before any is called large
-CLOSE = 1e-9  # deviations below this share of the value are rounding
+LEVEL_HALF_LIFE = 20.0  # rows; of the local level that values and regressors are compared with
+EFFECT_ROBUST = 2.0  # a deviation beyond as many mean absolute ones has the influence of one that large
+SIZE_ROWS = 100  # rows; over which the mean absolute deviation is taken
+SIZE_KNOWN = 5  # deviations seen before any is called large
+ROUNDING = 1e-9  # deviations below this share of the value are rounding
 
 
 def absorb_effects(sums: Sequence[Tensor], x: Tensor, y: Tensor, observed: Tensor, steps: Tensor) -> list[Tensor]:
@@ -167,7 +167,7 @@ def absorb_effects(sums: Sequence[Tensor], x: Tensor, y: Tensor, observed: Tenso
 def _absorb_effects(xx, xz, zz, weight, slope, level, seen, size, rows, negative, x, y, observed, steps, lo, hi):
     """Take in rows of series lo to hi. Sums are rounded to single precision after every row, however rows are cut."""
     k = x.shape[2]
-    keep = 0.5 ** (1 / HALF_LIFE)
+    keep = 0.5 ** (1 / LEVEL_HALF_LIFE)
     dx, z, dz = np.empty(k), np.empty(2), np.empty(2)
     for i in range(lo, hi):
         for r in range(steps[i]):
@@ -192,11 +192,11 @@ def _absorb_effects(xx, xz, zz, weight, slope, level, seen, size, rows, negative
                 moved = False
                 for a in range(2):
                     dz[a] = z[a] - level[i, k + a]
-                    if abs(dz[a]) <= CLOSE * abs(z[a]):
+                    if abs(dz[a]) <= ROUNDING * abs(z[a]):
                         dz[a] = 0.0
                     moved = moved or dz[a] != 0.0
-                    limit = ROBUST * size[i, a]
-                    if rows[i] > SURE and abs(dz[a]) > limit:
+                    limit = EFFECT_ROBUST * size[i, a]
+                    if rows[i] > SIZE_KNOWN and abs(dz[a]) > limit:
                         w = min(w, whole * limit / abs(dz[a]))
                 at = 0
                 for j in range(k):
@@ -204,7 +204,7 @@ def _absorb_effects(xx, xz, zz, weight, slope, level, seen, size, rows, negative
                     for m in range(j + 1):
                         xx[i, at] += w * dx[j] * dx[m]
                         at += 1
-                sure = rows[i] > SURE
+                sure = rows[i] > SIZE_KNOWN
                 if moved:  # a series that stands still does not make its next move an outlier
                     rows[i] += 1
                 for a in range(2):
@@ -214,8 +214,8 @@ def _absorb_effects(xx, xz, zz, weight, slope, level, seen, size, rows, negative
                     if moved:
                         far = abs(dz[a])
                         if sure:
-                            far = min(far, ROBUST * size[i, a])
-                        size[i, a] += (far - size[i, a]) / min(rows[i], MEMORY)
+                            far = min(far, EFFECT_ROBUST * size[i, a])
+                        size[i, a] += (far - size[i, a]) / min(rows[i], SIZE_ROWS)
                 weight[i] += w
                 slope[i] -= w * z[0]
             seen[i] = keep * seen[i] + 1

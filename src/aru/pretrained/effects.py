@@ -20,17 +20,17 @@ from torch import Tensor
 from aru.nn.kernels import EFFECT_AGE, absorb_effects
 
 Array = NDArray[np.float64]
-LOG, PLAIN = 0, 1  # the two ways to see a value: effects multiply, or they add
+LOGS, PLAIN_VALUES = 0, 1  # the two ways to see a value: effects multiply, or they add
 
-ROUNDS = 15  # of EM
-DOUBT = 5.0  # rows of the panel's noise that a series' own noise starts with
-PRIOR, PRIOR_SPREAD = 3.0, 0.02  # series that the prior spread counts for, and it, as a share of the variance
+EM_ROUNDS = 15  # of EM
+NOISE_ROWS = 5.0  # rows of the panel's noise that a series' own noise starts with
+PRIOR_SERIES, PRIOR_SPREAD = 3.0, 0.02  # series that the prior spread counts for, and it, as a share of the variance
 SLACK = 0.25  # of the range of effects that a series has shown, by which a future effect may leave it
-TINY = 1e-30
+LEAST_VARIANCE = 1e-30
 
 
 class EffectSums(NamedTuple):
-    """Records of series with k regressors. `way` is LOG or PLAIN. Sums are rounded to single precision at each row."""
+    """Records of series with k regressors. `way` is LOGS or PLAIN_VALUES. Sums are rounded after each row."""
 
     xx: Float[Tensor, "series triangle"]  # sum of w x x', its lower triangle row by row
     xz: Float[Tensor, "series way k"]  # sum of w x z
@@ -59,7 +59,7 @@ def absorb(sums: EffectSums, x: Tensor, y: Tensor, observed: Tensor, steps: Tens
     device = sums.xx.device
     on_cpu = [value.cpu() for value in sums[:-2]]
     new = absorb_effects(on_cpu, *(value.cpu() for value in (x, y, observed, steps)))
-    return EffectSums(*(value.to(device) for value in new), *sums[-2:])
+    return EffectSums._make([*(value.to(device) for value in new), *sums[-2:]])
 
 
 def aged(sums: EffectSums, steps: Tensor) -> EffectSums:
@@ -79,7 +79,7 @@ class CommonEffects(NamedTuple):
     spread: Float[Tensor, "way k"]  # variance of the coefficients between series
     noise: Float[Tensor, " way"]  # variance of what the regression leaves over
     unit: Float[Tensor, " way"]  # typical deviation of a series
-    way: int  # LOG or PLAIN
+    way: int  # LOGS or PLAIN_VALUES
     epoch: int = 0  # how often it was learned
     observations: float = 0.0  # of all series, when it was learned
 
@@ -98,7 +98,7 @@ def unknown_effects(k: int) -> CommonEffects:
     """Before anything is known of a panel."""
     even = torch.ones(2, dtype=torch.float64)
     spread = torch.full((2, k), PRIOR_SPREAD, dtype=torch.float64)
-    return CommonEffects(torch.zeros(2, k, dtype=torch.float64), spread, even, even, PLAIN)
+    return CommonEffects(torch.zeros(2, k, dtype=torch.float64), spread, even, even, PLAIN_VALUES)
 
 
 def learn_effects(sums: EffectSums, before: CommonEffects, observations: float) -> CommonEffects:
@@ -108,11 +108,11 @@ def learn_effects(sums: EffectSums, before: CommonEffects, observations: float) 
     by the likelihood.
     """
     whole = _Whole.of(sums)
-    found = [whole.learn(way) for way in (LOG, PLAIN)]
-    way = PLAIN
+    found = [whole.learn(way) for way in (LOGS, PLAIN_VALUES)]
+    way = PLAIN_VALUES
     if whole.n and not bool((sums.negative > 0).any()):
-        scores = [whole.likelihood(way, *found[way]) for way in (LOG, PLAIN)]
-        way = LOG if scores[LOG] > scores[PLAIN] else PLAIN
+        scores = [whole.likelihood(way, *found[way]) for way in (LOGS, PLAIN_VALUES)]
+        way = LOGS if scores[LOGS] > scores[PLAIN_VALUES] else PLAIN_VALUES
     mean, spread, noise, unit = (
         torch.from_numpy(np.stack([np.asarray(f[i], dtype=np.float64) for f in found])) for i in range(4)
     )
@@ -144,20 +144,20 @@ class _Whole(NamedTuple):
             return np.zeros(k), np.full(k, PRIOR_SPREAD), 1.0, 1.0
         unit = _units(self.zz[:, way], self.weight, way)
         xz, zz = self.xz[:, way] / unit[:, None], self.zz[:, way] / unit**2
-        variance = max(float(zz.sum() / self.weight.sum()), TINY)
+        variance = max(float(zz.sum() / self.weight.sum()), LEAST_VARIANCE)
         mean = np.linalg.solve(self.xx.sum(0) + 10 * np.eye(k), xz.sum(0))
         spread, relevance = np.full(k, PRIOR_SPREAD * variance), np.full(k, 100 * variance)
         noise, pooled = self._noise(_left_over(self.xx, xz, zz, np.tile(mean, (self.n, 1))), variance)
-        prior = PRIOR * PRIOR_SPREAD * variance
-        for _ in range(ROUNDS):
+        prior = PRIOR_SERIES * PRIOR_SPREAD * variance
+        for _ in range(EM_ROUNDS):
             theta, cov = _posterior(self.xx, xz, noise, mean, spread)
             precision = self.n / spread + 1 / relevance
             mean = theta.sum(0) / spread / precision
             relevance = np.maximum(mean**2 + 1 / precision, 1e-9 * variance)
             square = ((theta - mean) ** 2).sum(0) + np.einsum("ikk->k", cov)
             # The prior counts fully for a few series, less where many agree that coefficients differ less.
-            used = np.minimum(1.0, square / self.n / (PRIOR_SPREAD * variance)) if self.n > 10 * PRIOR else 1.0
-            spread = np.maximum((square + prior * used) / (self.n + PRIOR), 1e-7 * variance)
+            used = np.minimum(1.0, square / self.n / (PRIOR_SPREAD * variance)) if self.n > 10 * PRIOR_SERIES else 1.0
+            spread = np.maximum((square + prior * used) / (self.n + PRIOR_SERIES), 1e-7 * variance)
             rest = _left_over(self.xx, xz, zz, theta) + np.einsum("ikl,ilk->i", self.xx, cov)
             noise, pooled = self._noise(rest, variance)
         return mean, spread, pooled, float(np.median(unit))
@@ -165,7 +165,7 @@ class _Whole(NamedTuple):
     def _noise(self, rest: Array, variance: float) -> tuple[Array, float]:
         """Of each series, around the pooled one."""
         pooled = max(float(rest.sum() / self.weight.sum()), 1e-3 * variance)
-        return np.maximum((rest + DOUBT * pooled) / (self.weight + DOUBT), 1e-3 * variance), pooled
+        return np.maximum((rest + NOISE_ROWS * pooled) / (self.weight + NOISE_ROWS), 1e-3 * variance), pooled
 
     def likelihood(self, way: int, mean: Array, spread: Array, noise: float, unit: float) -> float:
         """Log-likelihood of the values, of all series together."""
@@ -174,8 +174,8 @@ class _Whole(NamedTuple):
         theta, _ = _posterior(self.xx, xz, np.full(self.n, noise), mean, spread)
         rest = np.maximum(_left_over(self.xx, xz, zz, theta), 0) + 1e-3 * zz
         rest = rest * units**2 / self.weight
-        slope = self.slope if way == LOG else 0.0
-        return float((-0.5 * self.weight * np.log(np.maximum(rest, TINY)) + slope).sum())
+        slope = self.slope if way == LOGS else 0.0
+        return float((-0.5 * self.weight * np.log(np.maximum(rest, LEAST_VARIANCE)) + slope).sum())
 
 
 def coefficients(sums: EffectSums, common: CommonEffects) -> Float[Tensor, "series k"]:
@@ -184,14 +184,14 @@ def coefficients(sums: EffectSums, common: CommonEffects) -> Float[Tensor, "seri
     weight = sums.weight.cpu().double().numpy()
     xx = full(sums.xx.cpu().double().numpy(), k)
     zz = sums.zz[:, way].cpu().double().numpy()
-    unit = np.where(weight > 0, _units(zz, np.maximum(weight, TINY), way), float(common.unit[way]))
+    unit = np.where(weight > 0, _units(zz, np.maximum(weight, LEAST_VARIANCE), way), float(common.unit[way]))
     xz, zz = sums.xz[:, way].cpu().double().numpy() / unit[:, None], zz / unit**2
     mean, spread, pooled = common.mean[way].numpy(), common.spread[way].numpy(), float(common.noise[way])
     noise = np.full(len(weight), pooled)
     for _ in range(2):
         theta = _solve(xx, xz, noise, mean, spread)
         rest = _left_over(xx, xz, zz, theta)
-        noise = np.maximum((rest + DOUBT * pooled) / (weight + DOUBT), 1e-3 * pooled)
+        noise = np.maximum((rest + NOISE_ROWS * pooled) / (weight + NOISE_ROWS), 1e-3 * pooled)
     return torch.from_numpy(theta * unit[:, None]).to(sums.xx.device)
 
 
@@ -227,17 +227,17 @@ def bounded(ahead: Tensor, past: Tensor, known: Tensor, common: Tensor) -> Tenso
 
 def hidden(y: Tensor, effect: Tensor, way: int) -> Tensor:
     """What the network is shown: values without the effects, in the units of y."""
-    return (y + 1) * torch.exp(-effect) - 1 if way == LOG else y - effect
+    return (y + 1) * torch.exp(-effect) - 1 if way == LOGS else y - effect
 
 
 def shown(values: Tensor, effect: Tensor, way: int) -> Tensor:
     """What the user is shown: values with the effects."""
-    return (values + 1) * torch.exp(effect) - 1 if way == LOG else values + effect
+    return (values + 1) * torch.exp(effect) - 1 if way == LOGS else values + effect
 
 
 def _units(zz: Array, weight: Array, way: int) -> Array:
     """Typical deviation of each series; 1 for logarithms, which need none."""
-    if way == LOG:
+    if way == LOGS:
         return np.ones_like(zz)
     out = np.sqrt(zz / weight)
     good = out > 0

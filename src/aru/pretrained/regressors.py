@@ -7,23 +7,25 @@ each, and so is their time: days, or hours, modulo 256, which is unique because 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float64, Int64, UInt8
-from numpy.typing import NDArray
+from jaxtyping import Float64, UInt8
 from torch import Tensor
 
 from aru.data.clock import Clock
+from aru.data.columns import Bools, Ints
+from aru.data.columns import Floats as Array
+from aru.data.covariates import CategoryColumn, Factor
 from aru.data.frequency import DAY
 from aru.data.rows import Rows
-from aru.data.schema import CategoryColumn, Factor, Regressor, Schema
+from aru.data.schema import Schema
 from aru.nn.kernels import smooth_numbers
 
-Array = NDArray[np.float64]
 HOUR = DAY // 24
-STEPS = 254  # of a number in a byte
+BYTE_STEPS = 254  # of a number in a byte
 CALENDAR = ("weekday", "weekend", "hour", "month", "day_wave", "month_wave", "year_wave")
 OF_DAY = ("hour", "day_wave")  # parts of the calendar that need the hour
 
@@ -41,6 +43,11 @@ class Moving(NamedTuple):
 
     mean: Float64[Tensor, "series average"]
     weight: Float64[Tensor, "series average"]
+
+    @classmethod
+    def empty(cls, n: int, averages: int) -> Moving:
+        """Of series without rows."""
+        return cls(*(torch.zeros(n, averages, dtype=torch.float64) for _ in range(2)))
 
 
 class Regressors:
@@ -62,6 +69,7 @@ class Regressors:
         self._factors = 1 + len(place)  # the first is the constant 1
         self._left = np.array([place[r.factors[0]] for r in self.listed], np.int64)
         self._right = np.array([place[r.factors[1]] if len(r.factors) > 1 else 0 for r in self.listed], np.int64)
+        self._seconds = np.unique(self._right)
         self._middle, self._unit = (np.array([getattr(r, name) for r in self.listed]) for name in ("middle", "unit"))
         self.taken_out = np.array([not r.stays for r in self.listed], bool)
         kinds = {f.kind for f in factors}
@@ -79,7 +87,7 @@ class Regressors:
     def of(self, rows: Rows, moving: Moving, steps: Tensor) -> tuple[Float64[Tensor, "series row k"], Moving]:
         """Regressors of (series, row) rows, and the averages after the first `steps` of them."""
         numbers, missing = _numbers(rows)
-        averages, after = self._smooth(numbers, missing, moving, steps)
+        averages, after = self._smooth(numbers, missing, moving, _array(steps))
         x = self._factors_of(numbers, averages, _array(rows.futr_cat), self._ticks(rows))
         return torch.from_numpy(self._products(x)), after
 
@@ -90,32 +98,23 @@ class Regressors:
         return self._products(self._factors_of(numbers, averages, _array(rows.futr_cat), self._ticks(rows)))
 
     def effects(
-        self, past: Rows, codes: UInt8[Tensor, "series older byte"], future: Rows, thetas: list[Array]
-    ) -> list[Float[Array, "series rows"]]:
-        """Effects (without those that stay) of all past rows and the future ones, for each set of coefficients.
-
-        `codes` are the bytes of rows before `past`.
-        """
-        old = codes.cpu().numpy()
-        recent, gone = _numbers(past)
-        coming, unknown = _numbers(future)
-        decoded = np.stack([table[old[..., i]] for i, table in enumerate(self._values_of_bytes)], -1) if self.numbers else recent[:, :0]
-        n = len(old)
-        if not self.numbers:
-            decoded = np.zeros((*old.shape[:2], 0))
-        numbers = np.concatenate([np.nan_to_num(decoded), recent, coming], 1)
-        missing = np.concatenate([np.isnan(decoded), gone, unknown], 1)
-        at = len(self.numbers)
-        categories = np.concatenate(
-            [old[..., at : at + len(self.categories)].astype(np.int64), _array(past.futr_cat), _array(future.futr_cat)], 1
-        )
-        now = self._ticks(past)
-        ticks = np.concatenate([_unrolled(old[..., -1], now), now, self._ticks(future)], 1) if self._tick else now
-        averages = np.zeros((*numbers.shape[:2], 0))
-        if self.averages:
-            none = Moving(*(torch.zeros(n, self.averages, dtype=torch.float64) for _ in range(2)))
-            averages, _ = self._smooth(numbers, missing, none, torch.full((n,), numbers.shape[1]))
-        factors = self._factors_of(numbers, averages, categories, ticks)
+        self, older: UInt8[Tensor, "series older byte"], past: Rows, future: Rows, thetas: Sequence[Array]
+    ) -> list[Array]:
+        """(series, row) effects of older, past and future rows, without those that stay, by each (series, k) thetas."""
+        codes, n = older.cpu().numpy(), len(self.numbers)
+        decoded = np.empty((*codes.shape[:2], n))
+        for i, table in enumerate(self._values_of_bytes):
+            decoded[..., i] = table[codes[..., i]]
+        known = [_numbers(rows) for rows in (past, future)]
+        numbers = np.concatenate([np.nan_to_num(decoded), *(values for values, _ in known)], 1)
+        missing = np.concatenate([np.isnan(decoded), *(gone for _, gone in known)], 1)
+        categories = [codes[..., n : n + len(self.categories)], _array(past.futr_cat), _array(future.futr_cat)]
+        ticks = [self._ticks(rows) for rows in (past, future)]
+        if self._tick:
+            ticks = [_unrolled(codes[..., -1], ticks[0]), *ticks]
+        none = Moving.empty(len(codes), self.averages)
+        averages, _ = self._smooth(numbers, missing, none, np.full(len(codes), numbers.shape[1]))
+        factors = self._factors_of(numbers, averages, np.concatenate(categories, 1), np.concatenate(ticks, 1))
         return [self._sum(factors, theta) for theta in thetas]
 
     def codes(self, rows: Rows) -> UInt8[Tensor, "*rows byte"]:
@@ -124,7 +123,7 @@ class Regressors:
         numbers, missing = _numbers(rows)
         for i, column in enumerate(self.numbers):
             low, high = column.ends
-            steps = 1 + np.round((numbers[..., i].clip(low, high) - low) * (STEPS / (high - low)))
+            steps = 1 + np.round((numbers[..., i].clip(low, high) - low) * (BYTE_STEPS / (high - low)))
             parts.append(np.where(missing[..., i], 0, steps))
         parts += [code.clip(max=255) for code in np.moveaxis(_array(rows.futr_cat), -1, 0)]
         if self._tick:
@@ -134,7 +133,7 @@ class Regressors:
     @property
     def _values_of_bytes(self) -> list[Array]:
         """The number of each byte, NaN where missing."""
-        steps = np.arange(-1, 255) / STEPS
+        steps = np.arange(-1, 255) / BYTE_STEPS
         ends = [column.ends for column in self.numbers]
         return [np.where(steps < 0, np.nan, low + steps * (high - low)) for low, high in ends]
 
@@ -153,26 +152,25 @@ class Regressors:
                 order += own
         return tables, order
 
-    def _ticks(self, rows: Rows) -> Int64[Array, "*rows"]:
+    def _ticks(self, rows: Rows) -> Ints:
         """Days, or hours, since 1970 on the clocks of the zone."""
-        ds = _array(rows.ds)
-        if not self._tick:
-            return ds
-        return self._clock.local(ds.ravel()).reshape(ds.shape) // self._tick
+        ds = rows.ds.cpu().numpy()
+        return self._clock.local(ds.ravel()).reshape(ds.shape) // self._tick if self._tick else ds
 
-    def _smooth(self, numbers: Array, missing: Array, moving: Moving, steps: Tensor) -> tuple[Array, Moving]:
+    def _smooth(self, numbers: Array, missing: Bools, moving: Moving, steps: Any) -> tuple[Array, Moving]:
+        """Moving averages at each row, and after the first `steps` rows."""
         if not self.averages:
-            return np.zeros((*numbers.shape[:-1], 0)), moving
+            return np.empty((*numbers.shape[:-1], 0)), moving
         values = np.where(missing, np.nan, numbers)[..., self._averaged]
-        averages, mean, weight = smooth_numbers(values, _array(moving.mean), _array(moving.weight), self._half_lives, _array(steps))
-        return averages, Moving(torch.from_numpy(mean), torch.from_numpy(weight))
+        out, mean, weight = smooth_numbers(values, _array(moving.mean), _array(moving.weight), self._half_lives, steps)
+        return out, Moving(*(torch.from_numpy(v).to(moving.mean.device) for v in (mean, weight)))
 
     def _factors_of(self, numbers: Array, averages: Array, categories: Any, ticks: Any) -> Array:
         """(..., factor): the constant, numbers, averages, and what the tables say."""
         parts = [np.ones((*numbers.shape[:-1], 1)), numbers[..., self._read], averages]
         clocks = _clocks(ticks, self._tick, {table.clock for table in self._tables})
         for table in self._tables:
-            codes = clocks[table.clock] if table.clock else categories[..., table.column].clip(max=255)
+            codes = clocks[table.clock] if table.clock else np.minimum(categories[..., table.column], 255)
             parts.append(table.values[codes])
         return np.concatenate(parts, -1)
 
@@ -183,14 +181,14 @@ class Regressors:
     def _sum(self, factors: Array, theta: Array) -> Array:
         """(series, row) sum of the regressors that are taken out, by the coefficients (series, k)."""
         weights = np.where(self.taken_out, theta, 0.0) / self._unit
-        second, place = np.unique(self._right, return_inverse=True)
-        pairs = np.zeros((len(theta), self._factors, len(second)))
-        np.add.at(pairs, (slice(None), self._left, place), weights)
-        both = np.matmul(factors, pairs)
-        out: Array = np.einsum("nrs,nrs->nr", both, factors[..., second]) - (weights @ self._middle)[:, None]
+        pairs = np.zeros((len(theta), self._factors, len(self._seconds)))  # by first and second factor, which are few
+        pairs[:, self._left, np.searchsorted(self._seconds, self._right)] = weights
+        both = np.matmul(factors, pairs) * factors[..., self._seconds]
+        out: Array = both.sum(-1) - (weights @ self._middle)[:, None]
         return out
 
 
+CALENDAR_PARTS = {"weekday": 7, "hour": 24, "month": 12}  # calendar factors that are 1 at one of so many codes
 # Codes of the calendar, and the factors that are looked up by them.
 CLOCKS = {
     "weekday": ("weekday", "weekend"),
@@ -201,7 +199,7 @@ CLOCKS = {
 }
 
 
-def _clocks(ticks: Any, tick: int, names: set[str]) -> dict[str, Any]:
+def _clocks(ticks: Ints, tick: int, names: set[str]) -> dict[str, Ints]:
     """Codes of the calendar: day_of_month is (day - 1) * 4 + length of the month - 28."""
     if names <= {""}:
         return {}
@@ -223,42 +221,40 @@ def _by_clock(factor: Factor) -> Array:
     """The factor at each code of its clock."""
     kind, level = factor.kind, factor.level
     if kind == "weekend":
-        return (np.arange(7) >= 5).astype(float)
-    if kind in ("weekday", "hour", "month"):
-        codes = {"weekday": 7, "hour": 24, "month": 12}[kind]
-        return (np.arange(codes) == int(level)).astype(float)
-    codes = np.arange(124)
+        return np.array([0.0] * 5 + [1.0] * 2)
+    if kind in CALENDAR_PARTS:
+        return np.array(np.arange(CALENDAR_PARTS[kind]) == int(level), np.float64)
+    code = np.arange(124)
     share = {
         "day_wave": np.arange(24) / 24,
-        "month_wave": (codes // 4) / (codes % 4 + 28),
+        "month_wave": (code // 4) / (code % 4 + 28),
         "year_wave": np.arange(366) / 365.25,
     }[kind]
     wave, often = level.split()
-    return (np.sin if wave == "sin" else np.cos)(2 * np.pi * int(often) * share)
+    angle = 2 * np.pi * int(often) * share
+    return np.array(np.sin(angle) if wave == "sin" else np.cos(angle))
 
 
-def _by_code(column: CategoryColumn, own: list[Factor]) -> Array:
-    """(256, factor): each factor by the code of the category."""
-    levels = [column.values.index(f.level) + 1 for f in own if f.kind == "level"]
+def _by_code(column: CategoryColumn, own: Sequence[Factor]) -> Array:
+    """(256, factor): each factor by the code of the category. The first value is the commonest, and has none."""
     codes = np.arange(256)
-    usual = [1] if len(column.values) else []
-    others = ~np.isin(codes, [*levels, *usual])
-    return np.stack(
-        [(codes == column.values.index(f.level) + 1 if f.kind == "level" else others).astype(float) for f in own], -1
-    )
+    places = [column.values.index(f.level) + 1 if f.kind == "level" else 0 for f in own]
+    others = ~np.isin(codes, [1, *filter(None, places)])
+    return np.stack([codes == place if place else others for place in places], -1).astype(np.float64)
 
 
-def _numbers(rows: Rows) -> tuple[Array, Any]:
+def _numbers(rows: Rows) -> tuple[Array, Bools]:
     """Rescaled numbers, 0 (their middle) where missing, and where that is."""
     pairs = _array(rows.futr)
     return pairs[..., ::2].astype(np.float64), pairs[..., 1::2] > 0
 
 
-def _unrolled(old: Any, now: Any) -> Any:
+def _unrolled(older: Any, ticks: Ints) -> Ints:
     """Days or hours of older rows, from what they are modulo 256 and from those of the rows after them."""
-    bytes_ = np.concatenate([old, (now[:, :1] & 255).astype(np.uint8)], 1)
-    apart = np.diff(bytes_).astype(np.int64)  # modulo 256, as bytes are
-    return now[:, :1] - np.cumsum(apart[:, ::-1], 1)[:, ::-1]
+    first = ticks[:, :1]
+    apart = np.diff(np.concatenate([older, (first & 255).astype(np.uint8)], 1)).astype(np.int64)  # modulo 256, too
+    out: Ints = first - np.cumsum(apart[:, ::-1], 1)[:, ::-1]
+    return out
 
 
 def _array(value: Tensor) -> Any:

@@ -132,7 +132,7 @@ class ZeroShot(Model):
     ) -> Empty | EffectSums:
         """Take in rows: rank-one updates of the sums, no pass of the network."""
         if not self.adapts:
-            return state
+            return Empty()
         x, moving = self.regressors.of(rows, Moving(state.average, state.averaged), steps)
         sums = absorb(state, x, rows.y, rows.observed, steps)
         return sums._replace(average=moving.mean, averaged=moving.weight)
@@ -200,13 +200,10 @@ class ZeroShot(Model):
 
         def part(lo: int, hi: int) -> list[Any]:
             past, ahead = (Rows(*(v[lo:hi] for v in rows)) for rows in (context.rows, future))
-            return self.regressors.effects(past, codes[lo:hi], ahead, [theta[lo:hi] for theta in thetas])
+            return self.regressors.effects(codes[lo:hi], past, ahead, [theta[lo:hi] for theta in thetas])
 
-        parts = in_parallel(part, len(codes), self.part)
-        own, common = (
-            torch.from_numpy(np.concatenate([found[i] for found in parts])).to(device) if parts else codes.new_zeros(0, codes.shape[1] + future.ds.shape[1])
-            for i in range(2)
-        )
+        parts = in_parallel(part, len(codes), self.part) or [part(0, 0)]
+        own, common = (torch.from_numpy(np.concatenate(found)).to(device) for found in zip(*parts, strict=True))
         return own, common
 
     def possible(self, context: Context, values: Tensor, whole: bool) -> Tensor:

@@ -28,6 +28,7 @@ from aru.nn.sessions import Sessions, export
 from aru.nn.threads import torch_on_one_thread
 from aru.nn.tree import concat, put, take, tree_map
 from aru.nn.windows import Context
+from aru.runtime.epochs import is_due, sampled
 from aru.runtime.state import SeriesState, empty_context, move_on
 from aru.runtime.truth import Experts, Following
 from aru.settings import PRETRAINED, Settings
@@ -35,8 +36,6 @@ from aru.settings import PRETRAINED, Settings
 ONE_THREAD_SERIES = 64  # up to this many series torch uses one thread anyway
 SERIES_AT_ONCE = 2**14  # in one network pass, which bounds memory
 ROWS_AT_ONCE = 2**22  # rows of contexts and horizons in one network pass
-EPOCH_GROWTH = 1.1  # growth of observations after which what series have in common is learned again
-EPOCH_SAMPLE = 2**11  # series from which it is learned
 REPLAYED_WINDOWS = 2**14  # windows of all series together, when history is replayed
 
 
@@ -132,18 +131,13 @@ class NetworkEngine(Engine):
         return copy.copy(self)
 
     def learn_common(self, state: SeriesState, known: int | None = None) -> bool:
-        """Learn what series have in common, if they have grown by a tenth since. `state` may be a sample of `known`.
-
-        Returns whether it was learned.
-        """
+        """Learn what series have in common, if it is time. `state` may be a sample of `known` series."""
         if not self.shares or not len(state.last):
             return False
         observations = float(state.context.count.sum()) * (known or len(state.last)) / len(state.last)
-        if self.common is not None and observations < EPOCH_GROWTH * self.common.observations:
+        if not is_due(self.common, observations):
             return False
-        if len(state.last) > EPOCH_SAMPLE:
-            state = take(state, torch.linspace(0, len(state.last) - 1, EPOCH_SAMPLE, device=self.device).long())
-        self.common = self.models[0].learn_common(state.members[0], self.common, observations)
+        self.common = self.models[0].learn_common(sampled(state).members[0], self.common, observations)
         return True
 
     @functools.cached_property

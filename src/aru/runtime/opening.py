@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -73,8 +74,16 @@ def suit(runtime: ForecastRuntime, df: Any, withheld: int = 0) -> ForecastRuntim
     )
 
 
-def with_types(runtime: ForecastRuntime, integer_ids: bool, datetime: bool, zone: str | None) -> ForecastRuntime:
-    """The same for ids and times of these types, the latter in this time zone."""
+def with_types(
+    runtime: ForecastRuntime,
+    integer_ids: bool,
+    datetime: bool,
+    zone: str | None,
+    found: Mapping[str, Any] | None = None,
+) -> ForecastRuntime:
+    """The same for ids and times of these types, the latter in this time zone, and covariates as they were found."""
+    if found is not None:
+        runtime = _with_schema(runtime, Schema.from_json(found))
     engine, freq = runtime.engine, Frequency(runtime.freq.freq, zone)
     datetime = datetime or isinstance(freq.freq, str)  # integers as times are then refused
     schema = dataclasses.replace(
@@ -95,10 +104,10 @@ def _with_covariates(runtime: ForecastRuntime, df: Any, withheld: int) -> Foreca
     panel = read_panel(df, runtime.freq, list(runtime.engine.columns), max_gap=runtime.engine.max_gap)
     left = np.repeat(panel.starts + panel.lengths, panel.lengths) - np.arange(len(panel.ds))  # rows from here on
     keep = left > withheld
-    return with_schema(runtime, design(panel, keep if keep.any() else ~keep, schema, settings, runtime.freq))
+    return _with_schema(runtime, design(panel, keep if keep.any() else ~keep, schema, settings, runtime.freq))
 
 
-def with_schema(runtime: ForecastRuntime, schema: Schema) -> ForecastRuntime:
+def _with_schema(runtime: ForecastRuntime, schema: Schema) -> ForecastRuntime:
     """The same weights for another schema."""
     engine = runtime.engine
     (old,) = engine.models

@@ -14,9 +14,9 @@ from pyspark.sql import types as T
 from aru.checked import check_whole
 from aru.data.clock import UTC
 from aru.data.columns import LARGEST_NUMBER
+from aru.data.covariates import Group
 from aru.data.frames import forecast_names
 from aru.data.frequency import Frequency
-from aru.data.schema import Group
 from aru.errors import ColumnError, ConfigError, listing, quoted, verbatim
 from aru.forecaster import Forecaster
 
