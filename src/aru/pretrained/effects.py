@@ -158,7 +158,7 @@ class _Whole(NamedTuple):
             # The prior counts fully for a few series, less where many agree that coefficients differ less.
             used = np.minimum(1.0, square / self.n / (PRIOR_SPREAD * variance)) if self.n > 10 * PRIOR_SERIES else 1.0
             spread = np.maximum((square + prior * used) / (self.n + PRIOR_SERIES), 1e-7 * variance)
-            rest = _left_over(self.xx, xz, zz, theta) + np.einsum("ikl,ilk->i", self.xx, cov)
+            rest = _left_over(self.xx, xz, zz, theta) + (self.xx * cov).sum((1, 2))
             noise, pooled = self._noise(rest, variance)
         return mean, spread, pooled, float(np.median(unit))
 
@@ -207,11 +207,11 @@ def full(triangle: Array, k: int) -> Array:
 def around_mean(effects: Tensor, common: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
     """Effects of past and of future rows, from those of both (series, rows), less the mean of the known past ones.
 
-    Future ones are bounded: `common` are those that the panel's coefficients say.
+    Future ones are bounded: `common` (series, h) are those that the panel's coefficients say.
     """
     rows = known.shape[1]
     past, ahead = effects[:, :rows], effects[:, rows:]
-    ahead = bounded(ahead, past, known, common[:, rows:])
+    ahead = bounded(ahead, past, known, common)
     middle = torch.where(known, past, 0.0).sum(1, keepdim=True) / known.sum(1, keepdim=True).clamp(min=1)
     return past - middle, ahead - middle
 
@@ -249,7 +249,7 @@ def _posterior(xx: Array, xz: Array, noise: Array, mean: Array, spread: Array) -
     k = np.arange(xz.shape[1])
     precision[:, k, k] += 1 / spread
     cov = np.linalg.inv(precision)
-    return np.einsum("ikl,il->ik", cov, xz / noise[:, None] + mean / spread), cov
+    return np.matmul(cov, (xz / noise[:, None] + mean / spread)[..., None])[..., 0], cov
 
 
 def _solve(xx: Array, xz: Array, noise: Array, mean: Array, spread: Array) -> Array:
@@ -262,5 +262,5 @@ def _solve(xx: Array, xz: Array, noise: Array, mean: Array, spread: Array) -> Ar
 
 
 def _left_over(xx: Array, xz: Array, zz: Array, theta: Array) -> Array:
-    rest: Array = zz - 2 * (theta * xz).sum(1) + np.einsum("ik,ikl,il->i", theta, xx, theta, optimize=True)
+    rest: Array = zz - 2 * (theta * xz).sum(1) + (np.matmul(xx, theta[..., None])[..., 0] * theta).sum(1)
     return rest

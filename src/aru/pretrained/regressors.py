@@ -38,6 +38,15 @@ class Table(NamedTuple):
     values: Array  # (code, factor)
 
 
+class Together(NamedTuple):
+    """Regressors whose first factors are in one table (None: numbers), and whose second factor is the same."""
+
+    table: int | None
+    second: int  # 0 for none
+    which: Ints  # regressors
+    columns: Ints  # of the table
+
+
 class Moving(NamedTuple):
     """Moving averages of numbers, with the sums of their weights: what is kept of each series."""
 
@@ -66,12 +75,12 @@ class Regressors:
         self._half_lives = np.array([float(f.level) for f in averaged])
         self._tables, order = self._look_ups(factors)
         place = {f: 1 + i for i, f in enumerate([*(f for f in plain if not f.level), *averaged, *order])}
-        self._factors = 1 + len(place)  # the first is the constant 1
         self._left = np.array([place[r.factors[0]] for r in self.listed], np.int64)
         self._right = np.array([place[r.factors[1]] if len(r.factors) > 1 else 0 for r in self.listed], np.int64)
-        self._seconds = np.unique(self._right)
         self._middle, self._unit = (np.array([getattr(r, name) for r in self.listed]) for name in ("middle", "unit"))
         self.taken_out = np.array([not r.stays for r in self.listed], bool)
+        self._groups = self._grouped()
+        self._ends = np.array([column.ends for column in self.numbers]).reshape(-1, 2).T
         kinds = {f.kind for f in factors}
         self._tick = 0 if kinds.isdisjoint(CALENDAR) else DAY if kinds.isdisjoint(OF_DAY) else HOUR
         self.bytes = len(self.numbers) + len(self.categories) + (self._tick > 0)
@@ -88,20 +97,23 @@ class Regressors:
         """Regressors of (series, row) rows, and the averages after the first `steps` of them."""
         numbers, missing = _numbers(rows)
         averages, after = self._smooth(numbers, missing, moving, _array(steps))
-        x = self._factors_of(numbers, averages, _array(rows.futr_cat), self._ticks(rows))
-        return torch.from_numpy(self._products(x)), after
+        sources = self._sources(numbers, averages, _array(rows.futr_cat), self._ticks(rows))
+        return torch.from_numpy(self._products(*sources)), after
 
     def table_of(self, rows: Rows) -> Array:
         """Regressors of all (row,) rows, moving averages not included (0). To learn their units."""
         numbers, _ = _numbers(rows)
         averages = np.zeros((len(numbers), self.averages))
-        return self._products(self._factors_of(numbers, averages, _array(rows.futr_cat), self._ticks(rows)))
+        return self._products(*self._sources(numbers, averages, _array(rows.futr_cat), self._ticks(rows)))
 
     def effects(
-        self, older: UInt8[Tensor, "series older byte"], past: Rows, future: Rows, thetas: Sequence[Array]
-    ) -> list[Array]:
-        """(series, row) effects of older, past and future rows, without those that stay, by each (series, k) thetas."""
-        codes, n = older.cpu().numpy(), len(self.numbers)
+        self, older: UInt8[Tensor, "series older byte"], past: Rows, future: Rows, own: Array, common: Array
+    ) -> tuple[Array, Array]:
+        """Effects without those that stay, of older, past and future rows by the coefficients `own` (series, k).
+
+        And of the future rows by those of a new series, `common` (k,).
+        """
+        codes, n, h = older.cpu().numpy(), len(self.numbers), future.ds.shape[1]
         decoded = np.empty((*codes.shape[:2], n))
         for i, table in enumerate(self._values_of_bytes):
             decoded[..., i] = table[codes[..., i]]
@@ -112,30 +124,26 @@ class Regressors:
         ticks = [self._ticks(rows) for rows in (past, future)]
         if self._tick:
             ticks = [_unrolled(codes[..., -1], ticks[0]), *ticks]
-        none = Moving.empty(len(codes), self.averages)
-        averages, _ = self._smooth(numbers, missing, none, np.full(len(codes), numbers.shape[1]))
-        factors = self._factors_of(numbers, averages, np.concatenate(categories, 1), np.concatenate(ticks, 1))
-        return [self._sum(factors, theta) for theta in thetas]
+        averages, _ = self._smooth(numbers, missing, Moving.empty(len(codes), self.averages), None)
+        plain, looked_up = self._sources(numbers, averages, np.concatenate(categories, 1), np.concatenate(ticks, 1))
+        ahead = plain[:, -h:], [code[:, -h:] for code in looked_up]
+        return self._sum(plain, looked_up, own), self._sum(*ahead, np.broadcast_to(common, own.shape))
 
     def codes(self, rows: Rows) -> UInt8[Tensor, "*rows byte"]:
         """What is kept of older rows, a byte each: numbers (0: missing), categories, time."""
-        parts: list[Any] = []
         numbers, missing = _numbers(rows)
-        for i, column in enumerate(self.numbers):
-            low, high = column.ends
-            steps = 1 + np.round((numbers[..., i].clip(low, high) - low) * (BYTE_STEPS / (high - low)))
-            parts.append(np.where(missing[..., i], 0, steps))
-        parts += [code.clip(max=255) for code in np.moveaxis(_array(rows.futr_cat), -1, 0)]
+        low, high = self._ends
+        steps = 1 + np.round((numbers - low) * (BYTE_STEPS / (high - low)))
+        parts = [np.where(missing, 0, steps), np.minimum(_array(rows.futr_cat), 255)]
         if self._tick:
-            parts.append(self._ticks(rows) & 255)
-        return torch.from_numpy(np.stack(parts, -1).astype(np.uint8)).to(rows.y.device)
+            parts.append(self._ticks(rows)[..., None] & 255)
+        return torch.from_numpy(np.concatenate([part.astype(np.uint8) for part in parts], -1)).to(rows.y.device)
 
     @property
     def _values_of_bytes(self) -> list[Array]:
         """The number of each byte, NaN where missing."""
         steps = np.arange(-1, 255) / BYTE_STEPS
-        ends = [column.ends for column in self.numbers]
-        return [np.where(steps < 0, np.nan, low + steps * (high - low)) for low, high in ends]
+        return [np.where(steps < 0, np.nan, low + steps * (high - low)) for low, high in self._ends.T]
 
     def _look_ups(self, factors: list[Factor]) -> tuple[list[Table], list[Factor]]:
         """Tables of all factors that are no numbers, and these factors in the order of the tables."""
@@ -158,34 +166,70 @@ class Regressors:
         return self._clock.local(ds.ravel()).reshape(ds.shape) // self._tick if self._tick else ds
 
     def _smooth(self, numbers: Array, missing: Bools, moving: Moving, steps: Any) -> tuple[Array, Moving]:
-        """Moving averages at each row, and after the first `steps` rows."""
+        """Moving averages at each row, and after the first `steps` rows; None: after all."""
         if not self.averages:
             return np.empty((*numbers.shape[:-1], 0)), moving
         values = np.where(missing, np.nan, numbers)[..., self._averaged]
+        steps = np.full(len(values), values.shape[1]) if steps is None else steps
         out, mean, weight = smooth_numbers(values, _array(moving.mean), _array(moving.weight), self._half_lives, steps)
         return out, Moving(*(torch.from_numpy(v).to(moving.mean.device) for v in (mean, weight)))
 
-    def _factors_of(self, numbers: Array, averages: Array, categories: Any, ticks: Any) -> Array:
-        """(..., factor): the constant, numbers, averages, and what the tables say."""
-        parts = [np.ones((*numbers.shape[:-1], 1)), numbers[..., self._read], averages]
+    def _sources(self, numbers: Array, averages: Array, categories: Any, ticks: Ints) -> tuple[Array, list[Any]]:
+        """(..., number) numbers and averages, and the code of each table at each row."""
         clocks = _clocks(ticks, self._tick, {table.clock for table in self._tables})
-        for table in self._tables:
-            codes = clocks[table.clock] if table.clock else np.minimum(categories[..., table.column], 255)
-            parts.append(table.values[codes])
-        return np.concatenate(parts, -1)
+        codes = [
+            clocks[table.clock] if table.clock else np.minimum(categories[..., table.column], 255)
+            for table in self._tables
+        ]
+        return np.concatenate([numbers[..., self._read], averages], -1), codes
 
-    def _products(self, factors: Array) -> Array:
+    def _products(self, plain: Array, codes: Sequence[Any]) -> Array:
+        """(..., k) regressors."""
+        looked_up = [table.values[code] for table, code in zip(self._tables, codes, strict=True)]
+        factors = np.concatenate([np.ones((*plain.shape[:-1], 1)), plain, *looked_up], -1)
         out: Array = (factors[..., self._left] * factors[..., self._right] - self._middle) / self._unit
         return out
 
-    def _sum(self, factors: Array, theta: Array) -> Array:
-        """(series, row) sum of the regressors that are taken out, by the coefficients (series, k)."""
+    def _sum(self, plain: Array, codes: Sequence[Any], theta: Array) -> Array:
+        """(series, row) sum of the regressors that are taken out, by the coefficients (series, k).
+
+        Regressors that share a table and the second factor are looked up at once, as their sum.
+        """
         weights = np.where(self.taken_out, theta, 0.0) / self._unit
-        pairs = np.zeros((len(theta), self._factors, len(self._seconds)))  # by first and second factor, which are few
-        pairs[:, self._left, np.searchsorted(self._seconds, self._right)] = weights
-        both = np.matmul(factors, pairs) * factors[..., self._seconds]
-        out: Array = both.sum(-1) - (weights @ self._middle)[:, None]
+        out: Array = np.repeat(-(weights @ self._middle)[:, None], plain.shape[1], 1)
+        for group in self._groups:
+            weight = weights[:, group.which]
+            if group.table is None:
+                part = np.matmul(plain[..., group.columns], weight[..., None])[..., 0]
+            else:
+                by_code = weight @ self._tables[group.table].values[:, group.columns].T
+                part = np.take_along_axis(by_code, codes[group.table].astype(np.int64), 1)
+            out += part * self._second(plain, codes, group.second) if group.second else part
         return out
+
+    def _second(self, plain: Array, codes: Sequence[Any], factor: int) -> Array:
+        """A factor at each row."""
+        table, column = self._place(factor)
+        return plain[..., column] if table is None else self._tables[table].values[codes[table], column]
+
+    def _place(self, factor: int) -> tuple[int | None, int]:
+        """The table of a factor, None for numbers, and its column there."""
+        at = factor - 1 - len(self._read) - self.averages
+        if at < 0:
+            return None, factor - 1
+        for i, table in enumerate(self._tables):
+            if at < table.values.shape[1]:
+                return i, at
+            at -= table.values.shape[1]
+        raise IndexError(factor)
+
+    def _grouped(self) -> list[Together]:
+        """The regressors that are taken out, by the table of their first factor and by their second factor."""
+        found: dict[tuple[int | None, int], list[tuple[int, int]]] = {}
+        for k in np.flatnonzero(self.taken_out).tolist():
+            table, column = self._place(int(self._left[k]))
+            found.setdefault((table, int(self._right[k])), []).append((k, column))
+        return [Together(*key, *(np.array(v) for v in zip(*pairs, strict=True))) for key, pairs in found.items()]
 
 
 CALENDAR_PARTS = {"weekday": 7, "hour": 24, "month": 12}  # calendar factors that are 1 at one of so many codes

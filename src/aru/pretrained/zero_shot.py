@@ -194,17 +194,17 @@ class ZeroShot(Model):
         return torch.where(observed, hidden(y, past, state.way), 0.0), ahead
 
     def _effects(self, state: Coefficients, context: Context, future: Rows) -> tuple[Tensor, Tensor]:
-        """Effects of all past and future rows, by the coefficients of each series and by those of a new one."""
-        thetas = [theta.cpu().numpy() for theta in (state.own, state.common.expand_as(state.own))]
+        """Effects of all past and future rows, and those that the future ones have on a new series."""
+        theta, common = state.own.cpu().numpy(), state.common.cpu().numpy()
         codes, device = context.older.codes, context.total.device
 
-        def part(lo: int, hi: int) -> list[Any]:
+        def part(lo: int, hi: int) -> tuple[Any, Any]:
             past, ahead = (Rows(*(v[lo:hi] for v in rows)) for rows in (context.rows, future))
-            return self.regressors.effects(codes[lo:hi], past, ahead, [theta[lo:hi] for theta in thetas])
+            return self.regressors.effects(codes[lo:hi], past, ahead, theta[lo:hi], common)
 
         parts = in_parallel(part, len(codes), self.part) or [part(0, 0)]
-        own, common = (torch.from_numpy(np.concatenate(found)).to(device) for found in zip(*parts, strict=True))
-        return own, common
+        own, new = (torch.from_numpy(np.concatenate(found)).to(device) for found in zip(*parts, strict=True))
+        return own, new
 
     def possible(self, context: Context, values: Tensor, whole: bool) -> Tensor:
         """The nearest values that y can have."""
