@@ -14,6 +14,7 @@ from aru.data.frequency import Frequency
 from aru.data.jumps import untrained_jump
 from aru.data.panel import read_panel
 from aru.data.schema import Schema
+from aru.errors import ConfigError
 from aru.models import build
 from aru.models.interface import Model
 from aru.nn.device import choose_device
@@ -55,6 +56,16 @@ def open_pretrained(settings: Settings) -> ForecastRuntime:
     model.load(str(settings.size))
     engine = NetworkEngine(settings, schema, [model], choose_device(settings.accelerator))
     return ForecastRuntime(engine, freq, FrameStyle("pandas", "ns" if datetime else "int"))
+
+
+def refuse_late_schema(runtime: ForecastRuntime, where: str) -> None:
+    """Refuse a pretrained model with covariates where columns must be known before the first rows."""
+    if runtime.engine.learned_late:
+        raise ConfigError(
+            f"{where} does not take pretrained models with covariates yet: how their columns are read is found in the "
+            "first rows",
+            "Leave out `futr_exog_list`, or train a model.",
+        )
 
 
 def suit(runtime: ForecastRuntime, df: Any, withheld: int = 0) -> ForecastRuntime:
