@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -89,6 +89,7 @@ class Forecaster:
         h: int,
         freq: str | int | None,
         season_length: int | None = None,
+        futr_exog_list: Sequence[str] | None = None,
         support: SupportName = "auto",
         calibration: CalibrationName | None = None,
         accelerator: AcceleratorName = "auto",
@@ -103,6 +104,8 @@ class Forecaster:
             h: Forecast horizon in steps. Beyond 64 steps forecasts are fed forward.
             freq: As of `Forecaster`.
             season_length: Rows of a season. None: the natural seasons of the frequency, or those found in the values.
+            futr_exog_list: As of `Forecaster`. The first `update` decides which values are numbers and which
+                categories, so give it the history. Effects are learned in closed form, of all series and of each.
             support: As of `Forecaster`; "auto" decides for each series by its own values.
             calibration: As of `Forecaster`.
             accelerator: As of `Forecaster`.
@@ -115,6 +118,7 @@ class Forecaster:
             size=full_name(name),
             lags=None,
             season_length=season_length,
+            futr_exog_list=futr_exog_list or (),
             support=support,
             calibration=calibration,
             accelerator=accelerator,
@@ -149,7 +153,7 @@ class Forecaster:
         twin = Forecaster.__new__(Forecaster)
         twin.__dict__.update(self.__dict__)
         if self.trained is not None:
-            twin.trained = self.trained._replace(table=self.table.copy())
+            twin.trained = self.trained.copy()
         return twin
 
     @property
@@ -296,17 +300,20 @@ class Forecaster:
         )
         if update.record is not None:
             table.put(update.ids, update.record.now)
+            runtime.engine.learn_common(table.states)
             self.trained = trained
         self.rows_since_fit += update.result.applied
         if name and not resent and len(update.result.left_out["ds"]) == 0:
             self.trained = trained.with_request(name)
         return update.result
 
-    def for_types(self, integer_ids: bool, datetime: bool, zone: str | None) -> Forecaster:
-        """A pretrained model without series, for ids and times of these types. Any other model stays as it is."""
+    def for_types(
+        self, integer_ids: bool, datetime: bool, zone: str | None, schema: Mapping[str, Any] | None = None
+    ) -> Forecaster:
+        """A pretrained model without series, for such ids, times and covariates. Any other model stays as it is."""
         twin, trained = self.__copy__(), self._require_training()
         if trained.open:
-            twin.trained = begin_trained(with_types(trained.runtime, integer_ids, datetime, zone))
+            twin.trained = begin_trained(with_types(trained.runtime, integer_ids, datetime, zone, schema))
         return twin
 
     def without_series(self) -> Forecaster:
@@ -353,7 +360,7 @@ class Forecaster:
             adapt=adapt,
             allow_jump=allow_jump,
         )
-        return run_backtest(self._require_training().suited(df), df, static_df, plan)
+        return run_backtest(self._require_training(), df, static_df, plan)
 
     def save(self, path: str | Path) -> None:
         """Write model and states into a new or empty folder, or over an older save."""

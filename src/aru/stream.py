@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -15,7 +16,9 @@ from aru.checked import check_whole
 from aru.data.frames import FrameStyle
 from aru.errors import StorageError, verbatim
 from aru.forecaster import Forecaster
+from aru.pretrained.effects import CommonEffects
 from aru.runtime import ForecastRuntime
+from aru.runtime.epochs import EPOCH_SAMPLE, is_due
 from aru.runtime.opening import suit
 from aru.runtime.records import Record, begin
 from aru.runtime.rewinding import rewind
@@ -26,6 +29,7 @@ from aru.store import About, Key, Store, Transaction, exchange, open_store, rece
 from aru.store.atomic import new_file
 from aru.store.receipts import Receipt
 
+COMMON = 0  # key of the record of what series have in common
 DECODED_AT_ONCE = 2**14  # series whose states are decoded at a time
 
 
@@ -64,6 +68,7 @@ class Stream:
         self._warm_up()
         self.store = open_store(store)
         self._latest: _Latest | None = None
+        self._unlearned = 0  # observations since series were last compared
         self._begun = False  # whether the store is known to hold series
         try:
             self.about = self._prepare(forecaster, correctable_steps)
@@ -118,6 +123,7 @@ class Stream:
             if update.record is not None:
                 change.put(keys, runtime.encode(update.record, keys))
                 change.keep_newest(_newer(newest, update.record))
+                self._learn_common(change, update)
             if requests and not resent:
                 partly = set(update.result.left_out["unique_id"].tolist())
                 receipts.remember(change, [r.digest for r in requests if partly.isdisjoint(r.ids)])
@@ -145,6 +151,7 @@ class Stream:
         """The columns of `predict`, h rows for each series in the order of `ids`, with internal times."""
         futr = self.runtime.read_futr(futr_df)
         with self.store.reading() as view:
+            self._read_common(view)
             keys = view.keys() if ids is None else exchange.as_keys(ids)
             names, record = self._latest_of(view, keys)
             blobs = [] if record is not None else exchange.require_known(keys, view.get(keys))
@@ -227,6 +234,33 @@ class Stream:
                 self.about = self.runtime.describe(self.about.correctable_steps)
                 change.describe(self.about)
 
+    def _learn_common(self, change: Transaction, update: Update) -> None:
+        """Learn anew what series have in common when they have grown enough, from a sample of all records."""
+        engine = self.runtime.engine
+        if not engine.shares:
+            return
+        self._read_common(change)
+        self._unlearned += update.result.applied
+        if engine.common is not None and not is_due(engine.common, engine.common.observations + self._unlearned):
+            return
+        keys = change.keys()
+        some = keys[:: -(-len(keys) // EPOCH_SAMPLE)]
+        sample = self._decode(self._index(some), exchange.require_known(some, change.get(some)))
+        if engine.learn_common(sample.now, len(keys)):
+            change.put([COMMON], [json.dumps(engine.common.to_json()).encode()], "panel")
+        self._unlearned = 0
+
+    def _read_common(self, view: Transaction) -> None:
+        """Take over what was learned last, perhaps by another process."""
+        engine = self.runtime.engine
+        if not engine.shares:
+            return
+        (record,) = view.get([COMMON], "panel")
+        if record is not None:
+            found = json.loads(record)
+            if engine.common is None or found["epoch"] != engine.common.epoch:
+                engine.common = CommonEffects.from_json(found)
+
     def _warm_up(self) -> None:
         """Compile and load now what would otherwise happen inside a transaction."""
         self.runtime.warm_up()
@@ -237,7 +271,9 @@ class Stream:
         with self.store.reading() as view:
             present = view.about_or_new()
         if present is not None:
-            self.runtime = forecaster.for_types(present.integer_ids, present.datetime, present.zone).runtime
+            self.runtime = forecaster.for_types(
+                present.integer_ids, present.datetime, present.zone, present.schema
+            ).runtime
         steps = present.correctable_steps if present and correctable_steps is None else correctable_steps or 0
         about = self.runtime.describe(steps)
         if present is None:

@@ -13,18 +13,11 @@ import torch
 
 from aru.data.clock import from_index
 from aru.data.columns import Categories, Column
+from aru.data.covariates import CategoryColumn, NumberColumn
 from aru.data.frequency import CYCLES, DAY, Frequency, calendar_codes
 from aru.data.learning import PRIORS, Learner, learn_schema
 from aru.data.panel import Panel, read_panel
-from aru.data.schema import (
-    ENOUGH_CYCLES,
-    CategoryColumn,
-    NumberColumn,
-    Schema,
-    choose_distribution,
-    choose_lags,
-    context_length,
-)
+from aru.data.schema import ENOUGH_CYCLES, Schema, choose_distribution, choose_lags, context_length
 from aru.errors import AruWarning, ColumnError, ValueRangeError
 from aru.settings import Settings
 from tests.making import make_settings

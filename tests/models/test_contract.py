@@ -60,6 +60,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "season": {"season_length": 2},
     "pretrained": {"model": PRETRAINED},
     "pretrained-calibration": {"model": PRETRAINED, "calibration": "online"},
+    "pretrained-covariates": {"model": PRETRAINED, "futr_exog_list": ["promo", "price"]},
     "season-stride-3": {"season_length": 3, "stride": 3, "lags": (5,)},
     "season-baseline": {"model": "baseline", "season_length": 2},
     "negative-binomial": {"distribution": "negative-binomial"},
@@ -148,7 +149,8 @@ def data_for(settings: dict[str, Any]) -> Data:
 
 def fit(**changed: Any) -> Forecaster:
     if changed.get("model") == PRETRAINED:
-        f = Forecaster.from_pretrained("nano", h=H, freq="D", calibration=changed.get("calibration"))
+        options = {k: v for k, v in changed.items() if k != "model"}
+        f = Forecaster.from_pretrained("nano", h=H, freq="D", accelerator="cpu", **options)
         f.update(NUMBERS.train)
         return f
     return make(**{**BASE, **changed}).fit(data_for(changed).train, STATIC)
@@ -177,6 +179,13 @@ def forecaster(trained: Forecaster) -> Iterator[Forecaster]:
     before = {k: v.clone() for k, v in flat(trained.table.states).items()}
     yield copy.copy(trained)
     assert_equal(before, flat(trained.table.states))
+
+
+@pytest.fixture
+def each_for_itself(forecaster: Forecaster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No series learns from another one. tests/pretrained/test_effects.py is about what they have in common."""
+    monkeypatch.setattr(NetworkEngine, "learn_common", lambda *_: False)
+    forecaster.runtime.engine.common = None
 
 
 def future(f: Forecaster, extra: int = 0) -> pd.DataFrame:
@@ -220,7 +229,15 @@ def assert_same(one: Forecaster, other: Forecaster, rtol: float = 1e-5) -> None:
                 size = value.abs().reshape(len(value), -1).amax(1)
                 error = (value - second[key]).abs().reshape(len(value), -1).amax(1)
                 assert (error <= rtol * size.clamp(min=1e-6)).all(), (key, error, size)
+    if shares(one):  # what series have in common is learned from time to time, so when rows come matters
+        other = copy.copy(other)
+        other.runtime.engine.common = one.runtime.engine.common
     assert_close(predict(one), predict(other), rtol)
+
+
+def shares(f: Forecaster) -> bool:
+    """Whether forecasts of a series rest on others, too."""
+    return f.runtime.engine.shares
 
 
 def is_pretrained(f: Forecaster) -> bool:
@@ -394,6 +411,7 @@ def test_row_by_row_equals_batch_from_the_first_value_on(forecaster: Forecaster)
     assert_same(forecaster, other)
 
 
+@pytest.mark.usefixtures("each_for_itself")
 def test_cross_validation_is_what_streaming_gives(forecaster: Forecaster, data: Data) -> None:
     level, name = LEVEL, forecaster.settings.name
     rolled = forecaster.cross_validation(data.full, n_windows=3, step_size=H, level=level, static_df=STATIC)
@@ -417,6 +435,7 @@ def test_interleaved_series_equal_isolated_ones(forecaster: Forecaster, data: Da
     assert_same(forecaster, other)
 
 
+@pytest.mark.usefixtures("each_for_itself")
 def test_one_series_alone_equals_one_of_many(forecaster: Forecaster, data: Data) -> None:
     together = forecaster.cross_validation(data.full, n_windows=2, level=LEVEL, static_df=STATIC)
     for uid, part in together.groupby("unique_id"):
@@ -510,6 +529,7 @@ def test_gaps_of_several_series_known_and_new(forecaster: Forecaster) -> None:
     assert_same(forecaster, other)
 
 
+@pytest.mark.usefixtures("each_for_itself")
 @pytest.mark.parametrize(("n_windows", "step_size"), [(5, 29), (2, H)])
 def test_cross_validation_over_long_gaps(forecaster: Forecaster, data: Data, n_windows: int, step_size: int) -> None:
     """Rows after a gap are not consumed at a cutoff before it, and time in the gap has its own timestamps."""
@@ -530,6 +550,7 @@ def test_cross_validation_over_long_gaps(forecaster: Forecaster, data: Data, n_w
         assert_close(got, expected[got.columns].reset_index(drop=True))
 
 
+@pytest.mark.usefixtures("each_for_itself")
 def test_cross_validation_of_series_with_gaps_equals_each_alone(forecaster: Forecaster) -> None:
     gaps = {"p": (8, 90), "q": (3, 150), "r": (12, 60)}
     parts = [pd.concat([rows(u, 0, values(u, n)), rows(u, gap, values(u, 11))]) for u, (n, gap) in gaps.items()]
@@ -695,6 +716,7 @@ def test_every_observation_adapts_the_next_forecast(forecaster: Forecaster) -> N
         assert changed[name].tolist() == [adapts] * 3
 
 
+@pytest.mark.usefixtures("each_for_itself")
 @pytest.mark.filterwarnings("ignore:1 of 4 series are too short for 3 windows")
 def test_a_short_series_freezes_at_its_own_first_cutoff(forecaster: Forecaster, data: Data) -> None:
     """A series too short for the first window of the others still learns up to its own first cutoff."""

@@ -69,7 +69,7 @@ def prepare(df: pd.DataFrame, n: int, **changed: Any) -> Prepared:
         schema.lags,
         running_sums(rows, starts),
     )
-    return Prepared(model, block, empty_context(schema, static, schema.input_size, starts.device))
+    return Prepared(model, block, empty_context(schema, static, schema.input_size, 0, starts.device))
 
 
 def after(prepared: Prepared, at: int) -> tuple[Context, Rows]:

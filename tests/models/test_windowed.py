@@ -37,6 +37,11 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
+def no_codes(y: Tensor) -> Tensor:
+    """No covariates of older rows."""
+    return torch.zeros(*y.shape, 0, dtype=torch.uint8)
+
+
 def draw_rows(n: int, length: int, generator: torch.Generator) -> Rows:
     """Rows of every kind, a third of them not observed."""
     observed = torch.rand(n, length, generator=generator) > 0.3
@@ -79,7 +84,7 @@ def test_contexts_of_all_origins_are_those_of_moving_on_row_by_row(older: int, k
     before = draw_rows(n, older, generator)
     context = Context(
         rows=draw_rows(n, kept, generator),
-        older=Older(before.y.new_zeros(n), before.y).replaced(Values(before.y, before.observed)),
+        older=Older(before.y.new_zeros(n), before.y, no_codes(before.y)).replaced(Values(before.y, before.observed)),
         static=Static(torch.randn(n, 2, generator=generator), torch.arange(n, dtype=torch.int32).unsqueeze(1)),
         total=torch.rand(n, generator=generator, dtype=torch.float64) * 100,
         count=torch.arange(n, dtype=torch.float64) + 3,
@@ -106,7 +111,7 @@ def test_moving_on_by_many_rows_is_moving_on_row_by_row(older: int) -> None:
     before, n = draw_rows(5, older, generator), 5
     context = Context(
         rows=draw_rows(n, 3, generator),
-        older=Older(before.y.new_zeros(n), before.y).replaced(Values(before.y, before.observed)),
+        older=Older(before.y.new_zeros(n), before.y, no_codes(before.y)).replaced(Values(before.y, before.observed)),
         static=Static(torch.zeros(n, 0), torch.zeros(n, 0, dtype=torch.int32)),
         total=torch.rand(n, generator=generator, dtype=torch.float64) * 100,
         count=torch.arange(n, dtype=torch.float64),

@@ -59,6 +59,11 @@ def data() -> Ragged:
     return Ragged(rows, static, lengths.cumsum(0) - lengths, lengths)
 
 
+def no_codes(y: Tensor) -> Tensor:
+    """No covariates of older rows."""
+    return torch.zeros(*y.shape, 0, dtype=torch.uint8)
+
+
 def gather(
     data: Ragged, series: list[int], begin: list[int], n: int, lags: tuple[int, ...] = LAGS, **changes: Any
 ) -> Block:
@@ -208,7 +213,9 @@ def test_a_joined_block_equals_a_gathered_one(data: Ragged, kept: int, lags: tup
     rows = Rows(*(torch.stack(v) for v in zip(*before, strict=True)))
     context = Context(
         rows=Rows(*(v[:, history - kept :] for v in rows)),
-        older=Older(rows.y[:, 0], rows.y).replaced(Values(*(v[:, : history - kept] for v in (rows.y, rows.observed)))),
+        older=Older(rows.y[:, 0], rows.y, no_codes(rows.y)).replaced(
+            Values(*(v[:, : history - kept] for v in (rows.y, rows.observed)))
+        ),
         static=wide.static,
         total=wide.total,
         count=wide.count,

@@ -33,6 +33,7 @@ def predict(
     h: shared_options.Horizon = None,
     freq: shared_options.Freq = None,
     season_length: shared_options.SeasonLength = None,
+    futr_exog: shared_options.FutrExog = None,
     allow_jump: shared_options.AllowJump = False,
     accelerator: shared_options.Accelerator = "auto",
     id_col: shared_options.KnownIdColumn = None,
@@ -54,7 +55,7 @@ def predict(
         table_files.check_output(output)
         with show.working(f"Forecasting with {pretrained or model}"):
             folder = None if pretrained else model
-            forecaster = choose_model(folder, pretrained, h, freq, season_length, accelerator)()
+            forecaster = choose_model(folder, pretrained, h, freq, season_length, accelerator, futr_exog)()
             form = as_in_training(forecaster, id_col, time_col, target_col, date_format)
             if pretrained:
                 forecaster.update(table_files.read_data(model, form), allow_jump=allow_jump)
@@ -155,6 +156,7 @@ def backtest(
     h: shared_options.Horizon = None,
     freq: shared_options.Freq = None,
     season_length: shared_options.SeasonLength = None,
+    futr_exog: shared_options.FutrExog = None,
     windows: Annotated[
         int, typer.Option("--n-windows", metavar="N", help="Forecasts per series, from cutoffs before its end.")
     ] = 4,
@@ -210,7 +212,7 @@ def backtest(
         levels = level or [90.0]
         with show.working(f"Replaying {source}"):
             folder = None if pretrained else model
-            forecaster = choose_model(folder, pretrained, h, freq, season_length, accelerator)()
+            forecaster = choose_model(folder, pretrained, h, freq, season_length, accelerator, futr_exog)()
             form = as_in_training(forecaster, id_col, time_col, target_col, date_format)
             df = table_files.read_data(source, form)
             static_df = None if static is None else table_files.read_static(static, form)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from aru.cli.setting_options import OPTIONS
+from aru.cli.setting_options import OPTIONS, split
 from aru.cli.table_files import TableFormat
 from aru.errors import ConfigError, StorageError, verbatim
 
@@ -32,7 +32,12 @@ def load_model(folder: Path, accelerator: str) -> Forecaster:
 
 
 def open_pretrained(
-    name: str, h: int | None, freq: str | None, season_length: int | None, accelerator: str
+    name: str,
+    h: int | None,
+    freq: str | None,
+    season_length: int | None,
+    accelerator: str,
+    futr_exog: Sequence[str] | None = None,
 ) -> Forecaster:
     """The model that --pretrained names."""
     from aru.forecaster import Forecaster
@@ -44,6 +49,7 @@ def open_pretrained(
         h=h,
         freq=OPTIONS["freq"].read(freq),
         season_length=season_length,
+        futr_exog_list=split(futr_exog or ()),
         accelerator=cast("AcceleratorName", accelerator),  # which checks it
     )
 
@@ -55,12 +61,15 @@ def choose_model(
     freq: str | None,
     season_length: int | None,
     accelerator: str,
+    futr_exog: Sequence[str] | None = None,
 ) -> Callable[[], Forecaster]:
     """What opens the model of a folder, or the one that --pretrained names."""
+    if futr_exog and name is None:
+        raise ConfigError("--futr-exog is for --pretrained", "A trained model knows its covariates: leave it out.")
     if folder is not None and name is None:
         return lambda: load_model(folder, accelerator)
     if folder is None and name is not None:
-        return lambda: open_pretrained(name, h, freq, season_length, accelerator)
+        return lambda: open_pretrained(name, h, freq, season_length, accelerator, futr_exog)
     raise ConfigError("One model is needed", "Give the folder of a model, or --pretrained mini.")
 
 

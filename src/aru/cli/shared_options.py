@@ -53,6 +53,16 @@ SeasonLength = Annotated[
         help="Rows of a season.",
     ),
 ]
+FutrExog = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--futr-exog",
+        metavar="COLUMNS",
+        rich_help_panel=PRETRAINED_PANEL,
+        help="Known-future covariates, separated by commas or by repeating the option. Their future values are those "
+        "of --futr.",
+    ),
+]
 StaticFile = Annotated[
     Path | None,
     typer.Option(

@@ -10,20 +10,11 @@ import pandas as pd
 
 from aru.data.clock import Times
 from aru.data.columns import Bools, Categories, Column, Floats, Ints
+from aru.data.covariates import CategoryColumn, Group, NumberColumn
 from aru.data.frequency import CYCLES, DAY, Frequency, calendar_codes, calendar_features
 from aru.data.jumps import Timeline
 from aru.data.panel import Panel
-from aru.data.schema import (
-    ENOUGH_CYCLES,
-    CategoryColumn,
-    Group,
-    NumberColumn,
-    Schema,
-    choose_distribution,
-    choose_lags,
-    context_length,
-    id_column,
-)
+from aru.data.schema import ENOUGH_CYCLES, Schema, choose_distribution, choose_lags, context_length, id_column
 from aru.data.target import ASKED, Support, broken, check_values, refusal, rules_of
 from aru.errors import ColumnError, ValueRangeError, quoted
 from aru.settings import Settings

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import re
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -22,102 +20,20 @@ from torch import Tensor
 
 from aru.data.clock import Clock, Times
 from aru.data.columns import Categories, Column, Floats, Ints
-from aru.data.frequency import CODES, Frequency, calendar_codes
+from aru.data.covariates import CategoryColumn, Factor, Group, NumberColumn, Regressor
+from aru.data.frequency import Frequency
 from aru.data.panel import Panel
 from aru.data.rows import Rows, Static
 from aru.data.target import Support
 from aru.errors import SHOWN, ColumnError, Offending, listing, name_series, quoted, warn
 from aru.settings import Settings
 
-OUTSIDE = 1.0  # how far a number may leave its training range, in units of the range, before it is cut off
 ENOUGH_CYCLES = 1.75  # cycles that the data must cover before a season or calendar feature is used
 LONGEST_SEASON = 1000  # rows; longer lags would make the state of a series too large
 MANY_ZEROS = 0.2  # share of zeros from which counts are modelled as counts
-_WHOLE_NUMBER = re.compile(r"(-?\d+)(?:\.0)?")
 TRUTHS = {"true": "true", "1": "true", "1.0": "true", "false": "false", "0": "false", "0.0": "false"}
 
 
-@dataclasses.dataclass(frozen=True)
-class NumberColumn:
-    """A numeric covariate and its range in training."""
-
-    name: str
-    low: float
-    high: float
-
-    def encode(self, values: Floats) -> Floats:
-        """Two columns: the rescaled value (0 where missing) and whether it is missing."""
-        missing = np.isnan(values)
-        scaled = np.where(missing, 0.0, self._rescale(values).clip(-OUTSIDE, 1 + OUTSIDE))
-        return np.stack([scaled, missing.astype(np.float64)], -1)
-
-    def unlike(self, values: Floats) -> str:
-        """What is unlike training in these values, for a warning; empty if nothing is."""
-        scaled = self._rescale(values)
-        far = (scaled < -OUTSIDE) | (scaled > 1 + OUTSIDE)
-        if not far.any():
-            return ""
-        share = f"{far.sum()} of {(~np.isnan(values)).sum()} rows"
-        examples = listing([f"{value:g}" for value in dict.fromkeys(values[far].tolist())], 3)
-        return f"{quoted(self.name)} lies far outside of {self.low:g} to {self.high:g} in {share} ({examples})"
-
-    def _rescale(self, values: Floats) -> Floats:
-        return (values - self.low) / ((self.high - self.low) or 1.0)
-
-
-@dataclasses.dataclass(frozen=True)
-class CategoryColumn:
-    """A categorical covariate and the values that training saw; value i has code i + 1."""
-
-    name: str
-    values: tuple[str, ...]
-
-    @functools.cached_property
-    def boolean(self) -> bool:
-        """Whether training saw bools, which frames and files spell as True, true or 1."""
-        words = {value.casefold() for value in self.values}
-        return self.name != "unique_id" and 0 < len(words) == len(self.values) and words <= {"true", "false"}
-
-    def encode(self, column: Categories) -> Ints:
-        """Codes in training's vocabulary, 0 for anything else. 1 and 1.0 are the same, unless training had both."""
-        known = [self._known.get(value, self._numbers.get(whole_number(value), 0)) for value in column.values]
-        return np.array([*known, 0])[column.codes]
-
-    def unlike(self, column: Categories) -> str:
-        """What is unlike training in this column, for a warning; empty if nothing is. New series are no surprise."""
-        if self.name == "unique_id":
-            return ""
-        new = np.flatnonzero((self.encode(column) == 0) & (column.codes >= 0))
-        if len(new) == 0:
-            return ""
-        examples = listing([repr(column.values[code]) for code in dict.fromkeys(column.codes[new].tolist())], 3)
-        share = f"{len(new)} of {(column.codes >= 0).sum()} rows"
-        return f"{quoted(self.name)} has categories that training never saw in {share} ({examples})"
-
-    def encode_calendar(self, ds: Times) -> Ints:
-        """Codes of the calendar feature of this name."""
-        return self._table[calendar_codes(self.name, ds)]
-
-    @functools.cached_property
-    def _known(self) -> Mapping[str, int]:
-        return {value.casefold() if self.boolean else value: i + 1 for i, value in enumerate(self.values)}
-
-    @functools.cached_property
-    def _numbers(self) -> Mapping[str, int]:
-        """Codes by whole number, if it is unique: 1 may come back as 1.0, since pandas stores gaps as floats."""
-        numbers = [whole_number(value) for value in self.values] if self.name != "unique_id" else []
-        often = Counter(numbers)
-        return {number: i + 1 for i, number in enumerate(numbers) if number and often[number] == 1}
-
-    @functools.cached_property
-    def _table(self) -> Ints:
-        """The code in training's vocabulary of each value that a calendar feature can have."""
-        table = np.zeros(CODES, np.int64)
-        table[[int(v) for v in self.values]] = np.arange(len(self.values)) + 1
-        return table
-
-
-Group = tuple[tuple[NumberColumn, ...], tuple[CategoryColumn, ...]]
 NameRows = Callable[[Ints], Offending]  # from row numbers to series and times
 
 
@@ -141,6 +57,7 @@ class Schema:
     zone: str | None  # whose calendar counts; None: times are kept as its clocks show them, or have none
     jump: int  # how far beyond the newest time of all series a new row may lie (`aru.data.jumps`)
     scale_prior: float | None = None  # what `scaler="auto"` found (`aru.nn.windows.Scaling`)
+    regressors: tuple[Regressor, ...] = ()  # of a pretrained model with covariates
 
     @property
     def clock(self) -> Clock | None:
@@ -225,7 +142,7 @@ class Schema:
         """The inverse of `to_json`."""
 
         def categories(items: Sequence[Mapping[str, Any]]) -> tuple[CategoryColumn, ...]:
-            return tuple(CategoryColumn(c["name"], tuple(c["values"])) for c in items)
+            return tuple(CategoryColumn(**{**c, "values": tuple(c["values"])}) for c in items)
 
         def group(pair: Sequence[Any]) -> Group:
             return tuple(NumberColumn(**c) for c in pair[0]), categories(pair[1])
@@ -234,6 +151,9 @@ class Schema:
             "lags": tuple(values["lags"]),
             "calendar": categories(values["calendar"]),
             **{name: group(values[name]) for name in ("futr", "hist", "stat")},
+            "regressors": tuple(
+                Regressor(**{**r, "factors": tuple(Factor(*f) for f in r["factors"])}) for r in values["regressors"]
+            ),
         }
         return cls(**{**values, **changed})
 
@@ -266,12 +186,6 @@ def choose_distribution(settings: Settings, counts: bool, zeros: float) -> str:
     return "negative-binomial" if counts and not settings.transform and zeros > MANY_ZEROS else "student-t"
 
 
-def whole_number(value: str) -> str:
-    """The whole number in a text such as 1 or 1.0; empty for any other text."""
-    match = _WHOLE_NUMBER.fullmatch(value)
-    return match[1] if match else ""
-
-
 def _encode_group(
     group: Group, columns: Mapping[str, Column], n: int, name_rows: NameRows, odd: list[str]
 ) -> tuple[Tensor, Tensor]:
@@ -287,6 +201,12 @@ def _encode_group(
     codes = np.zeros((n, len(categories)), np.int32)
     for i, category in enumerate(categories):
         column = columns[category.name]
+        if category.levels:
+            if isinstance(column, Categories):
+                known = [float(value) for value in category.values]
+                column = _read_numbers(NumberColumn(category.name, min(known), max(known)), column, name_rows)
+            codes[:, i] = category.encode_numbers(column)
+            continue
         if category.boolean:
             column = _read_truths(category.name, column, name_rows)
         if isinstance(column, Categories):

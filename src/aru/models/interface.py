@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor, nn
 
 from aru.data.rows import Rows
@@ -68,7 +68,7 @@ class Model(nn.Module, abc.ABC):
     CPU (`call`). All else runs in torch.
     """
 
-    adapts: ClassVar[bool]  # whether it learns from new observations, besides reading them as context
+    adapts: bool  # whether it learns from new observations, besides reading them as context
     cold_starts: ClassVar[bool] = True  # whether it forecasts series without any value
     rows_kept: ClassVar[int | None] = None  # rows that it reads with their covariates; None: the whole context
     part: ClassVar[int] = PART  # series that ONNX Runtime computes at once
@@ -82,6 +82,28 @@ class Model(nn.Module, abc.ABC):
     @abc.abstractmethod
     def init_state(self, n: int) -> Any:
         """State of `n` series without observations: a NamedTuple of tensors with leading dimension n."""
+
+    def learn_common(self, state: Any, before: Any, observations: float) -> Any:
+        """What series have in common, from their states; `before` is what was learned last, or None."""
+        return None
+
+    def meet(self, state: Any, common: Any) -> Any:
+        """What `forecast` takes: the local states, and what series have in common."""
+        return state
+
+    @property
+    def shares(self) -> bool:
+        """Whether something is learned that all series have in common (`learn_common`)."""
+        return False
+
+    @property
+    def coded(self) -> int:
+        """Bytes of each older row that a forecast reads, besides its value."""
+        return 0
+
+    def codes(self, rows: Rows) -> UInt8[Tensor, "*rows coded"]:
+        """These bytes."""
+        return torch.zeros(*rows.y.shape, 0, dtype=torch.uint8, device=rows.y.device)
 
     def local_fit(self, state: Any) -> Any:
         """What a forecast reads of what was learned about each series: a tree of tensors. Nothing by default."""

@@ -7,7 +7,7 @@ the batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, no_type_check
 
 import numpy as np
@@ -143,3 +143,105 @@ def _absorb(sxx, sxy, sn, ss, alphas, theta, h, y, w, steps, together, lo, hi):
                 sxy[b, j] *= kept
                 sn[b, j] *= kept
                 ss[b, j] *= kept
+
+
+EFFECT_AGE = 0.9995  # by which sums of effects are multiplied at every row
+LEVEL_HALF_LIFE = 20.0  # rows; of the local level that values and regressors are compared with
+EFFECT_ROBUST = 2.0  # a deviation beyond as many mean absolute ones has the influence of one that large
+SIZE_ROWS = 100  # rows; over which the mean absolute deviation is taken
+SIZE_KNOWN = 5  # deviations seen before any is called large
+ROUNDING = 1e-9  # deviations below this share of the value are rounding
+
+
+def absorb_effects(sums: Sequence[Tensor], x: Tensor, y: Tensor, observed: Tensor, steps: Tensor) -> list[Tensor]:
+    """See `aru.pretrained.effects.absorb`."""
+    new = [np.array(_array(value)) for value in sums]
+    rows = [_array(value) for value in (x, y, observed, steps)]
+    part = max(1, FLOATS_A_PART // max(1, x[0].numel()))
+    in_parallel(lambda lo, hi: _absorb_effects(*new, *rows, lo, hi), len(new[0]), part)
+    return [torch.from_numpy(value) for value in new]
+
+
+@_compiled
+@no_type_check
+def _absorb_effects(xx, xz, zz, weight, slope, level, seen, size, rows, negative, x, y, observed, steps, lo, hi):
+    """Take in rows of series lo to hi. Sums are rounded to single precision after every row, however rows are cut."""
+    k = x.shape[2]
+    keep = 0.5 ** (1 / LEVEL_HALF_LIFE)
+    dx, z, dz = np.empty(k), np.empty(2), np.empty(2)
+    for i in range(lo, hi):
+        for r in range(steps[i]):
+            for j in range(xx.shape[1]):
+                xx[i, j] *= EFFECT_AGE
+            for a in range(2):
+                for j in range(k):
+                    xz[i, a, j] *= EFFECT_AGE
+                zz[i, a] *= EFFECT_AGE
+            weight[i] *= EFFECT_AGE
+            slope[i] *= EFFECT_AGE
+            if not observed[i, r]:
+                continue
+            value = y[i, r]
+            if value <= -1:
+                negative[i] = 1
+            z[0] = np.log1p(max(value, -0.999))
+            z[1] = value
+            if seen[i] > 0:
+                whole = seen[i] / (seen[i] + 1.0)
+                w = whole
+                moved = False
+                for a in range(2):
+                    dz[a] = z[a] - level[i, k + a]
+                    if abs(dz[a]) <= ROUNDING * abs(z[a]):
+                        dz[a] = 0.0
+                    moved = moved or dz[a] != 0.0
+                    limit = EFFECT_ROBUST * size[i, a]
+                    if rows[i] > SIZE_KNOWN and abs(dz[a]) > limit:
+                        w = min(w, whole * limit / abs(dz[a]))
+                at = 0
+                for j in range(k):
+                    dx[j] = x[i, r, j] - level[i, j]
+                    for m in range(j + 1):
+                        xx[i, at] += w * dx[j] * dx[m]
+                        at += 1
+                sure = rows[i] > SIZE_KNOWN
+                if moved:  # a series that stands still does not make its next move an outlier
+                    rows[i] += 1
+                for a in range(2):
+                    for j in range(k):
+                        xz[i, a, j] += w * dx[j] * dz[a]
+                    zz[i, a] += w * dz[a] * dz[a]
+                    if moved:
+                        far = abs(dz[a])
+                        if sure:
+                            far = min(far, EFFECT_ROBUST * size[i, a])
+                        size[i, a] += (far - size[i, a]) / min(rows[i], SIZE_ROWS)
+                weight[i] += w
+                slope[i] -= w * z[0]
+            seen[i] = keep * seen[i] + 1
+            for j in range(k + 2):
+                new = x[i, r, j] if j < k else z[j - k]
+                level[i, j] += (new - level[i, j]) / seen[i]
+
+
+def smooth_numbers(values: Any, mean: Any, weight: Any, half_lives: Any, steps: Any) -> tuple[Any, Any, Any]:
+    """Moving averages at each of the (series, row, average) values, and what is kept after the first `steps` rows.
+
+    A missing value (NaN) leaves an average as it is. Before the first it is 0.
+    """
+    out, mean, weight = np.empty(values.shape), np.array(mean), np.array(weight)
+    _smooth_numbers(values, mean, weight, 0.5 ** (1 / half_lives), steps, out)
+    return out, mean, weight
+
+
+@_compiled
+@no_type_check
+def _smooth_numbers(values, mean, weight, keep, steps, out):
+    for i in range(values.shape[0]):
+        for j in range(values.shape[2]):
+            for r in range(values.shape[1]):
+                value = values[i, r, j]
+                if r < steps[i] and not np.isnan(value):
+                    weight[i, j] = keep[j] * weight[i, j] + 1.0
+                    mean[i, j] += (value - mean[i, j]) / weight[i, j]
+                out[i, r, j] = mean[i, j]

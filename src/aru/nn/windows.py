@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pandas as pd
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
 from aru.data.rows import Rows, Static
@@ -28,6 +28,7 @@ class Older(NamedTuple):
 
     base: Float[Tensor, " series"]  # that first value, in double precision
     away: Float[Tensor, "series older"]  # in single precision; infinite where missing
+    codes: UInt8[Tensor, "series older column"]  # what else a model keeps of them (`Model.codes`)
 
     @property
     def values(self) -> Values:
@@ -38,7 +39,7 @@ class Older(NamedTuple):
     def replaced(self, values: Values) -> Older:
         """The same series with other values."""
         away = torch.where(values.observed, values.y - self.base.unsqueeze(1), torch.inf)
-        return Older(self.base, away.float())
+        return Older(self.base, away.float(), self.codes)
 
 
 class Context(NamedTuple):

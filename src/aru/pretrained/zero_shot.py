@@ -7,8 +7,9 @@ import itertools
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, UInt8
 from torch import Tensor
 
 from aru.data.frequency import Frequency
@@ -18,7 +19,20 @@ from aru.models.interface import Empty, Model, Output
 from aru.nn.threads import in_parallel
 from aru.nn.windows import Context, all_values
 from aru.pretrained.ahead import forecast
+from aru.pretrained.effects import (
+    CommonEffects,
+    EffectSums,
+    absorb,
+    aged,
+    around_mean,
+    coefficients,
+    hidden,
+    learn_effects,
+    shown,
+    unknown_effects,
+)
 from aru.pretrained.patches import LEVELS, SHAPES, PatchNetwork
+from aru.pretrained.regressors import Moving, Regressors
 from aru.pretrained.seasons import found, told_by
 from aru.pretrained.weights import read_weights, shape_name
 from aru.settings import Settings
@@ -51,6 +65,14 @@ class Quantiles(NamedTuple):
         return (possible * torch.tensor(_weights(), dtype=possible.dtype, device=possible.device)).sum(-1)
 
 
+class Coefficients(NamedTuple):
+    """Of each series, and of a new one, in units of y or of its logarithm."""
+
+    own: Float[Tensor, "series k"]
+    common: Float[Tensor, " k"]
+    way: int
+
+
 def restrict(values: Tensor, nonnegative: Tensor, whole: Tensor | None = None) -> Tensor:
     """The nearest values that y can have."""
     values = torch.where(nonnegative, values.clamp(min=0), values)
@@ -58,9 +80,8 @@ def restrict(values: Tensor, nonnegative: Tensor, whole: Tensor | None = None) -
 
 
 class ZeroShot(Model):
-    """A pretrained network. Series have no state beyond their context; an update costs no pass of the network."""
+    """A pretrained network, and in closed form the effects of covariates. An update costs no pass of the network."""
 
-    adapts = False
     cold_starts = False
     rows_kept = ROWS_KEPT
     part = 32
@@ -73,15 +94,65 @@ class ZeroShot(Model):
         with torch.random.fork_rng(devices=[]):  # its initial weights are not used
             self.patches = PatchNetwork(self.shape)
         self.support = settings.support
+        self.regressors = Regressors(schema)
+        self.adapts = len(self.regressors) > 0
         self.periods = told_by(Frequency(settings.freq), settings.season_length)
+
+    def for_schema(self, settings: Settings, schema: Schema) -> ZeroShot:
+        """The same weights for series with other covariates."""
+        twin = ZeroShot(settings, schema)
+        twin.patches = self.patches
+        return twin
 
     def load(self, name: str) -> None:
         """Take the shipped weights of this version."""
         self.patches.load_state_dict(read_weights(name))
 
-    def init_state(self, n: int) -> Empty:
-        """No state beyond the context."""
-        return Empty()
+    def init_state(self, n: int) -> Empty | EffectSums:
+        """Without covariates there is no state beyond the context."""
+        device = next(self.parameters()).device
+        return EffectSums.empty(n, len(self.regressors), self.regressors.averages, device) if self.adapts else Empty()
+
+    @property
+    def shares(self) -> bool:
+        """Effects of covariates have something in common."""
+        return self.adapts
+
+    @property
+    def coded(self) -> int:
+        """Covariates of older rows are needed, because the network is shown values without their effects."""
+        return self.regressors.bytes if self.adapts else 0
+
+    def codes(self, rows: Rows) -> UInt8[Tensor, "*rows coded"]:
+        """Covariates and times in a byte each."""
+        return self.regressors.codes(rows) if self.adapts else super().codes(rows)
+
+    def update(
+        self, state: Any, context: Context, rows: Rows, position: Tensor, steps: Tensor, after: Context
+    ) -> Empty | EffectSums:
+        """Take in rows: rank-one updates of the sums, no pass of the network."""
+        if not self.adapts:
+            return Empty()
+        x, moving = self.regressors.of(rows, Moving(state.average, state.averaged), steps)
+        sums = absorb(state, x, rows.y, rows.observed, steps)
+        return sums._replace(average=moving.mean, averaged=moving.weight)
+
+    def age(self, state: Any, steps: Tensor) -> Empty | EffectSums:
+        """Age the sums."""
+        return aged(state, steps) if self.adapts else state
+
+    def learn_common(self, state: Any, before: CommonEffects | None, observations: float) -> CommonEffects | None:
+        """The panel's coefficients."""
+        return (
+            learn_effects(state, before or unknown_effects(len(self.regressors)), observations) if self.adapts else None
+        )
+
+    def meet(self, state: Any, common: CommonEffects | None) -> Any:
+        """Coefficients of each series, and those of the panel."""
+        if not self.adapts:
+            return state
+        common = common or unknown_effects(len(self.regressors))
+        return Coefficients(coefficients(state, common), common.mean[common.way] * common.unit[common.way], common.way)
 
     def run_told(self, z: Float[Tensor, "series rows"], known: Float[Tensor, "series rows"]) -> Ahead:
         """The network, told the periods of the frequency."""
@@ -98,18 +169,42 @@ class ZeroShot(Model):
             return {"run_told": (z, z)}
         return {"run_found": (z, z, torch.zeros(len(z), 2, dtype=torch.int64, device=z.device))}
 
-    def forecast(self, state: Empty, context: Context, future: Rows) -> Output:
-        """Quantiles of the (series, h) rows after the context."""
+    def forecast(self, state: Any, context: Context, future: Rows) -> Output:
+        """Quantiles of the (series, h) rows after the context. The network is shown what covariates leave over."""
         y, observed = all_values(context)
         h, period = future.ds.shape[1], (self.periods or (0,))[0]
+        read, effect = (y, None) if not self.adapts else self._without_effects(state, context, future, y, observed)
         parts = in_parallel(
-            lambda lo, hi: forecast(self._run, self.shape, y[lo:hi], observed[lo:hi], h, period),
+            lambda lo, hi: forecast(self._run, self.shape, read[lo:hi], observed[lo:hi], h, period),
             len(y),
             self.part if y.device.type == "cpu" else len(y) or 1,
         )
         values = torch.cat(parts) if parts else y.new_zeros(0, h, len(LEVELS))
+        if effect is not None:
+            values = shown(values, effect.unsqueeze(-1), state.way)
         failed = torch.zeros(len(y), dtype=torch.bool, device=y.device)
         return Output(Quantiles(values, *self._support(y, observed)), failed)
+
+    def _without_effects(
+        self, state: Coefficients, context: Context, future: Rows, y: Tensor, observed: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Past values without the effects of their covariates, and the effects of the future ones."""
+        own, common = self._effects(state, context, future)
+        past, ahead = around_mean(own, common, observed)
+        return torch.where(observed, hidden(y, past, state.way), 0.0), ahead
+
+    def _effects(self, state: Coefficients, context: Context, future: Rows) -> tuple[Tensor, Tensor]:
+        """Effects of all past and future rows, and those that the future ones have on a new series."""
+        theta, common = state.own.cpu().numpy(), state.common.cpu().numpy()
+        codes, device = context.older.codes, context.total.device
+
+        def part(lo: int, hi: int) -> tuple[Any, Any]:
+            past, ahead = (Rows(*(v[lo:hi] for v in rows)) for rows in (context.rows, future))
+            return self.regressors.effects(codes[lo:hi], past, ahead, theta[lo:hi], common)
+
+        parts = in_parallel(part, len(codes), self.part) or [part(0, 0)]
+        own, new = (torch.from_numpy(np.concatenate(found)).to(device) for found in zip(*parts, strict=True))
+        return own, new
 
     def possible(self, context: Context, values: Tensor, whole: bool) -> Tensor:
         """The nearest values that y can have."""

@@ -11,12 +11,13 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from aru.data.columns import Ints
+from aru.data.columns import Bools, Ints
 from aru.data.panel import Panel
 from aru.data.rows import Ragged, Rows, Static
 from aru.errors import TooLittleDataError
 from aru.nn.tree import take
 from aru.runtime.engine import Forecast, NetworkEngine
+from aru.runtime.state import SeriesState
 
 
 class Fold(NamedTuple):
@@ -62,22 +63,76 @@ def rolling(
 
     With `adapt=False` the statistics of a series are frozen at its first cutoff, while its context moves on.
     """
-    rows, starts = data.rows, data.starts.numpy()
-    state = engine.empty(static)
-    done = starts.copy()  # first row of each series that is not consumed yet
+    if engine.shares:
+        yield from _in_time(engine.twin(), data, static, cutoffs, quantiles, adapt)
+        return
+    state, walk = engine.empty(static), _Walk(engine, data)
     for cutoff in cutoffs:
-        until = np.where(cutoff >= 0, cutoff + 1, done)
-        learns = np.full(len(done), adapt) | (done == starts)
+        state = walk.to(state, np.where(cutoff >= 0, cutoff + 1, walk.done), walk.learners(adapt))
+        if (cutoff >= 0).any():
+            yield walk.fold(state, np.flatnonzero(cutoff >= 0), cutoff, quantiles)
+
+
+EPOCHS = 64  # times at which what series have in common is learned, at most
+
+
+def _in_time(
+    engine: NetworkEngine, data: Ragged, static: Static, cutoffs: Ints, quantiles: Sequence[float], adapt: bool
+) -> Iterator[Fold]:
+    """The same where forecasts rest on other series, too: in the order of time, whenever series end.
+
+    What series have in common is learned from rows up to the first cutoff of a group of cutoffs, never later.
+    """
+    ds = data.rows.ds.numpy()
+    walk, state = _Walk(engine, data), engine.empty(static)
+    engine.common = None
+    when = np.where(cutoffs >= 0, ds[cutoffs], np.iinfo(np.int64).max)
+    first = when.min(0)
+    times = np.unique(when[cutoffs >= 0])
+    for group in np.array_split(times, min(len(times), EPOCHS)):
+        state = walk.to(state, np.maximum(walk.rows_until(int(group[0])), walk.done), adapt | (first >= group[0]))
+        engine.learn_common(state)
+        for cutoff, at in zip(cutoffs, when, strict=True):
+            series = np.flatnonzero((at >= group[0]) & (at <= group[-1]) & (cutoff >= 0))
+            if len(series) == 0:
+                continue
+            until = walk.done.copy()
+            until[series] = np.maximum(cutoff[series] + 1, until[series])
+            state = walk.to(state, until, adapt | (first >= at))
+            yield walk.fold(state, series, cutoff, quantiles)
+
+
+class _Walk:
+    """Goes through the rows of a panel."""
+
+    def __init__(self, engine: NetworkEngine, data: Ragged) -> None:
+        self._engine, self._data = engine, data
+        self._starts = data.starts.numpy()
+        self.done: Ints = self._starts.copy()  # first row of each series that is not consumed yet
+
+    def learners(self, adapt: bool) -> Bools:
+        """Which series learn: with `adapt` all, else those that have not begun."""
+        learns: Bools = np.full(len(self.done), adapt) | (self.done == self._starts)
+        return learns
+
+    def rows_until(self, time: int) -> Ints:
+        """The first row of each series after a time."""
+        before = np.concatenate([[0], np.cumsum(self._data.rows.ds.numpy() <= time)])
+        rows: Ints = self._starts + before[self._starts + self._data.lengths.numpy()] - before[self._starts]
+        return rows
+
+    def to(self, state: SeriesState, until: Ints, learns: Bools) -> SeriesState:
+        """Consume the rows before `until`."""
         for which in (True, False):
-            lengths = np.where(learns == which, until - done, 0)
-            new = Ragged(rows, torch.from_numpy(done), torch.from_numpy(lengths), data.skipped)
-            state = engine.advance(state, new, adapt=which) if lengths.any() else state
-        done = until
-        series = np.flatnonzero(cutoff >= 0)
-        if len(series) == 0:
-            continue
-        future = cutoff[series, None] + 1 + np.arange(engine.h)
-        ahead = Rows(*(v[torch.from_numpy(future)] for v in rows)).ahead()
-        here = take(state, torch.from_numpy(series).to(engine.device))
-        forecast = engine.forecast(here, ahead, quantiles).cpu()
-        yield Fold(series, cutoff[series], future, forecast)
+            lengths = np.where(learns == which, until - self.done, 0)
+            new = Ragged(self._data.rows, torch.from_numpy(self.done), torch.from_numpy(lengths), self._data.skipped)
+            state = self._engine.advance(state, new, adapt=which) if lengths.any() else state
+        self.done = until
+        return state
+
+    def fold(self, state: SeriesState, series: Ints, cutoff: Ints, quantiles: Sequence[float]) -> Fold:
+        """Forecast some series."""
+        future = cutoff[series, None] + 1 + np.arange(self._engine.h)
+        ahead = Rows(*(v[torch.from_numpy(future)] for v in self._data.rows)).ahead()
+        here = take(state, torch.from_numpy(series).to(self._engine.device))
+        return Fold(series, cutoff[series], future, self._engine.forecast(here, ahead, quantiles).cpu())

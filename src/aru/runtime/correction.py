@@ -145,7 +145,7 @@ class CorrectionEngine(Engine):
         return AdapterState(
             last=torch.zeros(n, dtype=torch.int64),
             steps=torch.full((n,), -1),
-            context=empty_context(self.schema, static, self.rows, self.device),
+            context=empty_context(self.schema, static, self.rows, 0, self.device),
             mean=torch.zeros(n, h, dtype=torch.float64),
             models=Models(
                 pending=Pending(

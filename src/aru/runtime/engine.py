@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import copy
 import functools
 import hashlib
 import itertools
@@ -27,9 +28,10 @@ from aru.nn.sessions import Sessions, export
 from aru.nn.threads import torch_on_one_thread
 from aru.nn.tree import concat, put, take, tree_map
 from aru.nn.windows import Context
+from aru.runtime.epochs import is_due, sampled
 from aru.runtime.state import SeriesState, empty_context, move_on
 from aru.runtime.truth import Experts, Following
-from aru.settings import Settings
+from aru.settings import PRETRAINED, Settings
 
 ONE_THREAD_SERIES = 64  # up to this many series torch uses one thread anyway
 SERIES_AT_ONCE = 2**14  # in one network pass, which bounds memory
@@ -60,6 +62,7 @@ class Engine(abc.ABC):
     static_columns: tuple[str, ...] = ()  # covariates of series
     rules: tuple[Rule, ...] = ()  # restrictions of y
     said: set[str]  # warnings that were given, so that each is given once
+    learned_late: bool = False  # whether the schema came with the first rows, not with the model
 
     @property
     @abc.abstractmethod
@@ -110,11 +113,32 @@ class NetworkEngine(Engine):
         self.static_columns = tuple(settings.stat_exog_list)
         self.rules = tuple(rules_of(settings, schema.distribution))
         self.said = set()
+        self.learned_late = settings.model == PRETRAINED and bool(self.columns)
+        self.common: Any = None  # what series have in common, if the model learns that
         if networks is not None:
             self.networks = networks
         if device.type == "cpu":
             for model, functions in zip(self.models, self.networks, strict=True):
                 model.sessions = Sessions(functions, model.part) if functions else None
+
+    @property
+    def shares(self) -> bool:
+        """Whether something is learned that all series have in common."""
+        return self.models[0].shares
+
+    def twin(self) -> NetworkEngine:
+        """The same models, with a memory of their own for what series have in common."""
+        return copy.copy(self)
+
+    def learn_common(self, state: SeriesState, known: int | None = None) -> bool:
+        """Learn what series have in common, if it is time. `state` may be a sample of `known` series."""
+        if not self.shares or not len(state.last):
+            return False
+        observations = float(state.context.count.sum()) * (known or len(state.last)) / len(state.last)
+        if not is_due(self.common, observations):
+            return False
+        self.common = self.models[0].learn_common(sampled(state).members[0], self.common, observations)
+        return True
 
     @functools.cached_property
     def networks(self) -> Sequence[Mapping[str, bytes]]:
@@ -134,7 +158,7 @@ class NetworkEngine(Engine):
         """Empty contexts and future rows of `n` series. Only shapes and types matter."""
         numbers, categories = self.schema.stat
         static = Static(torch.zeros(n, 2 * len(numbers)), torch.zeros(n, len(categories), dtype=torch.int32))
-        context = empty_context(self.schema, static, self.kept, self.device)
+        context = empty_context(self.schema, static, self.kept, self.models[0].coded, self.device)
         future = Rows(*(v.new_zeros(n, self.h, *v.shape[2:]) for v in context.rows))
         return context, future
 
@@ -159,7 +183,7 @@ class NetworkEngine(Engine):
 
     def empty(self, static: Static) -> SeriesState:
         """States of series without observations."""
-        context = empty_context(self.schema, static, self.kept, self.device)
+        context = empty_context(self.schema, static, self.kept, self.models[0].coded, self.device)
         steps = torch.full((len(context.total),), -1, device=self.device)
         members = tuple(model.init_state(len(steps)) for model in self.models)
         state = SeriesState(torch.zeros_like(steps), steps, context, members)
@@ -261,7 +285,8 @@ class NetworkEngine(Engine):
         self, members: Sequence[Any], context: Context, future: Rows, quantiles: Sequence[float]
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Means and quantiles, averaged over the ensemble, and which local solves failed."""
-        outputs = [model.forecast(member, context, future) for model, member in zip(self.models, members, strict=True)]
+        parts = zip(self.models, members, strict=True)
+        outputs = [model.forecast(model.meet(member, self.common), context, future) for model, member in parts]
         mean = _mean([out.forecast.mean() for out in outputs])
         values = _mean([torch.stack([out.forecast.quantile(q) for q in quantiles]) for out in outputs])
         return mean, values, outputs[0].failed if len(outputs) == 1 else torch.stack([o.failed for o in outputs]).any(0)
@@ -297,7 +322,7 @@ class NetworkEngine(Engine):
 
     def _step(self, state: SeriesState, rows: Rows, steps: Tensor | None, adapt: bool) -> SeriesState:
         """Take in (series, row) rows, or the first `steps` of them, of every series."""
-        members, context = state.members, move_on(state.context, rows, steps)
+        members, context = state.members, move_on(state.context, rows, steps, self.models[0].codes)
         if steps is None:
             steps = torch.full_like(state.steps, rows.y.shape[1])
         if adapt:

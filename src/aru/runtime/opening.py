@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
+
+import numpy as np
 
 from aru.data.columns import as_frame
 from aru.data.frames import FrameStyle
 from aru.data.frequency import Frequency
 from aru.data.jumps import untrained_jump
+from aru.data.panel import read_panel
 from aru.data.schema import Schema
+from aru.errors import ConfigError
 from aru.models import build
 from aru.models.interface import Model
 from aru.nn.device import choose_device
+from aru.pretrained.design import design
 from aru.pretrained.patches import CONTEXT
 from aru.pretrained.zero_shot import ZeroShot
 from aru.runtime.engine import NetworkEngine
@@ -52,20 +58,43 @@ def open_pretrained(settings: Settings) -> ForecastRuntime:
     return ForecastRuntime(engine, freq, FrameStyle("pandas", "ns" if datetime else "int"))
 
 
-def suit(runtime: ForecastRuntime, df: Any) -> ForecastRuntime:
-    """The runtime of a pretrained model without series, for ids and times of the types in `df`."""
+def refuse_late_schema(runtime: ForecastRuntime, where: str) -> None:
+    """Refuse a pretrained model with covariates where columns must be known before the first rows."""
+    if runtime.engine.learned_late:
+        raise ConfigError(
+            f"{where} does not take pretrained models with covariates yet: how their columns are read is found in the "
+            "first rows",
+            "Leave out `futr_exog_list`, or train a model.",
+        )
+
+
+def suit(runtime: ForecastRuntime, df: Any, withheld: int = 0) -> ForecastRuntime:
+    """The runtime of a pretrained model without series, for ids, times and covariates of the types in `df`.
+
+    The last `withheld` rows of each series have no say in how covariates are read.
+    """
     frame = as_frame(df, "df")
     if not {"unique_id", "ds"} <= set(frame.columns):
         return runtime  # reading it will say so
     style = FrameStyle.of(frame)
     suited = with_types(runtime, frame["unique_id"].dtype.is_integer(), style.ds != "int", style.zone)
+    if runtime.engine.columns:
+        suited = _with_covariates(suited, df, withheld)
     return ForecastRuntime(
         suited.engine, suited.freq, dataclasses.replace(suited.style, backend=style.backend, ds=style.ds)
     )
 
 
-def with_types(runtime: ForecastRuntime, integer_ids: bool, datetime: bool, zone: str | None) -> ForecastRuntime:
-    """The same for ids and times of these types, the latter in this time zone."""
+def with_types(
+    runtime: ForecastRuntime,
+    integer_ids: bool,
+    datetime: bool,
+    zone: str | None,
+    found: Mapping[str, Any] | None = None,
+) -> ForecastRuntime:
+    """The same for ids and times of these types, the latter in this time zone, and covariates as they were found."""
+    if found is not None:
+        runtime = _with_schema(runtime, Schema.from_json(found))
     engine, freq = runtime.engine, Frequency(runtime.freq.freq, zone)
     datetime = datetime or isinstance(freq.freq, str)  # integers as times are then refused
     schema = dataclasses.replace(
@@ -78,3 +107,22 @@ def with_types(runtime: ForecastRuntime, integer_ids: bool, datetime: bool, zone
     if schema != runtime.schema:
         engine = NetworkEngine(engine.settings, schema, engine.models, engine.device, engine.networks)
     return ForecastRuntime(engine, freq, dataclasses.replace(runtime.style, zone=zone).on(freq))
+
+
+def _with_covariates(runtime: ForecastRuntime, df: Any, withheld: int) -> ForecastRuntime:
+    """The same for the covariates of the settings: their kinds, ranges and categories are those of `df`."""
+    settings, schema = runtime.settings, runtime.schema
+    panel = read_panel(df, runtime.freq, list(runtime.engine.columns), max_gap=runtime.engine.max_gap)
+    left = np.repeat(panel.starts + panel.lengths, panel.lengths) - np.arange(len(panel.ds))  # rows from here on
+    keep = left > withheld
+    return _with_schema(runtime, design(panel, keep if keep.any() else ~keep, schema, settings, runtime.freq))
+
+
+def _with_schema(runtime: ForecastRuntime, schema: Schema) -> ForecastRuntime:
+    """The same weights for another schema."""
+    engine = runtime.engine
+    (old,) = engine.models
+    assert isinstance(old, ZeroShot)
+    model = old.for_schema(engine.settings, schema)
+    engine = NetworkEngine(engine.settings, schema, [model], engine.device, engine.networks)
+    return ForecastRuntime(engine, runtime.freq, runtime.style)

@@ -6,6 +6,7 @@ read rows, update records, build future rows, forecast, encode and decode record
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -162,6 +163,7 @@ class Runtime(Generic[AnyEngine]):
             datetime=schema.datetime,
             zone=self.freq.clock.zone,
             wall=self.freq.clock.wall,
+            schema=json.loads(json.dumps(schema.to_json())) if self.engine.learned_late else None,
         )
 
     def _format(self, correctable_steps: int) -> _Format:

@@ -7,6 +7,7 @@ fields of every state are `last`, `steps` and `context`.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -27,22 +28,31 @@ class SeriesState(NamedTuple):
     followed: Any = ()  # with a gate or calibration: pending origin and what was learned (`aru.runtime.truth.Followed`)
 
 
-def empty_context(schema: Schema, static: Static, kept: int, device: torch.device) -> Context:
-    """Contexts of series without observations, with room for `kept` rows."""
+def empty_context(schema: Schema, static: Static, kept: int, coded: int, device: torch.device) -> Context:
+    """Contexts of series without observations, with room for `kept` rows, and for `coded` bytes of each older one."""
     n = len(static.numbers)
     zeros = functools.partial(torch.zeros, device=device)
     older = max(schema.history - kept, 0)
     return Context(
         rows=Rows(*(zeros(n, kept, *v.shape[1:], dtype=v.dtype) for v in schema.no_rows)),
-        older=Older(zeros(n, dtype=torch.float64), torch.full((n, older), torch.inf, device=device)),
+        older=Older(
+            base=zeros(n, dtype=torch.float64),
+            away=torch.full((n, older), torch.inf, device=device),
+            codes=zeros(n, older, coded, dtype=torch.uint8),
+        ),
         static=Static(*(v.to(device) for v in static)),
         total=zeros(n, dtype=torch.float64),
         count=zeros(n, dtype=torch.float64),
     )
 
 
-def move_on(context: Context, rows: Rows, steps: Tensor | None = None) -> Context:
-    """Contexts after taking in (series, row) rows, or the first `steps` of them. Their length does not change."""
+def move_on(
+    context: Context, rows: Rows, steps: Tensor | None = None, codes_of: Callable[[Rows], Tensor] | None = None
+) -> Context:
+    """Contexts after taking in (series, row) rows, or the first `steps` of them. Their length does not change.
+
+    `codes_of` gives the bytes that are kept of older rows.
+    """
     if steps is None and rows.y.shape[1] == 1:  # what `sums_after` gives, in fewer operations
         size = torch.where(rows.observed, rows.y.abs(), 0.0)
         total, count = context.total + size[:, 0], context.count + rows.observed[:, 0]
@@ -55,8 +65,12 @@ def move_on(context: Context, rows: Rows, steps: Tensor | None = None) -> Contex
         older = begun(context, rows)
         leaving = older.replaced(Values(old.y, old.observed)).away  # if they leave the latest rows
         coming = older.replaced(Values(rows.y, rows.observed)).away
-        away = _latest(torch.cat([older.away, leaving], 1), coming, steps)[:, : older.away.shape[1]]
-        older = older._replace(away=away)
+        length = older.away.shape[1]
+        away = _latest(torch.cat([older.away, leaving], 1), coming, steps)[:, :length]
+        codes = older.codes
+        if codes_of is not None and codes.shape[2]:
+            codes = _latest(torch.cat([codes, codes_of(old)], 1), codes_of(rows), steps)[:, :length]
+        older = Older(older.base, away, codes)
     return Context(
         rows=Rows(*(_latest(o, r, steps) for o, r in zip(old, rows, strict=True))),
         older=older,

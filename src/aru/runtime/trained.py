@@ -15,6 +15,7 @@ from aru.data.frequency import Frequency
 from aru.data.schema import Schema
 from aru.nn.device import choose_device
 from aru.nn.tree import leaves, rebuild
+from aru.pretrained.effects import CommonEffects
 from aru.runtime.engine import NetworkEngine
 from aru.runtime.forecasting import ForecastRuntime
 from aru.runtime.opening import new_model, suit
@@ -35,14 +36,21 @@ class Trained(NamedTuple):
     until: Times  # the latest training time of each of them
     requests: tuple[str, ...] = ()  # digests of the latest files that were consumed, latest first
 
+    def copy(self) -> Trained:
+        """The same; changes of one do not reach the other."""
+        runtime = self.runtime
+        if runtime.engine.shares:
+            runtime = ForecastRuntime(runtime.engine.twin(), runtime.freq, runtime.style)
+        return self._replace(runtime=runtime, table=self.table.copy())
+
     @property
     def open(self) -> bool:
         """Whether ids and times may be of any type: a pretrained model without series."""
         return self.runtime.settings.model == PRETRAINED and not len(self.table)
 
-    def suited(self, df: Any) -> Trained:
-        """The same for ids and times of the types in `df`, if that is open."""
-        return begin_trained(suit(self.runtime, df)) if self.open else self
+    def suited(self, df: Any, withheld: int = 0) -> Trained:
+        """The same for ids, times and covariates as in `df`, if that is open (`aru.runtime.opening.suit`)."""
+        return begin_trained(suit(self.runtime, df, withheld)) if self.open else self
 
     def with_request(self, digest: str) -> Trained:
         """This file was consumed, too."""
@@ -68,6 +76,7 @@ class Trained(NamedTuple):
             "trained_ids": self.ids.tolist(),
             "trained_until": self.until.tolist(),
             "requests": self.requests,
+            "common": None if engine.common is None else engine.common.to_json(),
         }
         return Saved({**about, **model}, weights, {**known, **series}, states, networks)
 
@@ -97,6 +106,8 @@ def from_saved(saved: Saved, accelerator: AcceleratorName) -> Trained:
     style = FrameStyle(**saved.model["frame"])
     runtime = ForecastRuntime(engine, Frequency(settings.freq, style.zone), style)
     runtime.check(states, saved.series["ids"])
+    if saved.series["common"] is not None:
+        engine.common = CommonEffects.from_json(saved.series["common"])
     return Trained(
         runtime=runtime,
         table=StateTable(saved.series["ids"], states),

@@ -15,6 +15,7 @@ from pydantic import TypeAdapter
 
 from aru.data.clock import Clock
 from aru.errors import InputError, LateError, StorageError, UnknownSeriesError, name_series
+from aru.runtime.opening import refuse_late_schema
 from aru.runtime.state import SeriesState
 from aru.runtime.update import Late, Update
 from aru.serve import outgoing, schemas, summaries, tables
@@ -74,6 +75,7 @@ class Service:
         self.stream = stream
         self.runtime, self.metrics, self.rate = stream.runtime, Metrics(), RowRate()
         self.datetime = self.runtime.freq.clock if self.runtime.schema.datetime else None
+        refuse_late_schema(self.runtime, "The service")
         self.tables = TableKinds.of(self.runtime.settings, self.runtime.schema)
         self.fans = Fans(stream.runtime)
         self._unseen: list[Update | list[Key]] = []  # not yet seen by the monitor: updates, and deleted series

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from aru.data.schema import Group, Schema
+from aru.data.covariates import Group
+from aru.data.schema import Schema
 from aru.settings import Settings
 
 JSON, CSV, ARROW = "application/json", "text/csv", "application/vnd.apache.arrow.stream"

@@ -14,11 +14,12 @@ from pyspark.sql import types as T
 from aru.checked import check_whole
 from aru.data.clock import UTC
 from aru.data.columns import LARGEST_NUMBER
+from aru.data.covariates import Group
 from aru.data.frames import forecast_names
 from aru.data.frequency import Frequency
-from aru.data.schema import Group
 from aru.errors import ColumnError, ConfigError, listing, quoted, verbatim
 from aru.forecaster import Forecaster
+from aru.runtime.opening import refuse_late_schema
 
 NOWHERE = -1  # the shard of unusable rows
 NEXT = "next_"  # prefix of the columns that hold the future rows of a series as arrays
@@ -62,6 +63,7 @@ def refuse_zone(freq: Frequency) -> None:
 
 def suited(forecaster: Forecaster, df: DataFrame) -> Forecaster:
     """A pretrained model without series takes the types of ids and times from the DataFrame."""
+    refuse_late_schema(forecaster.runtime, "Spark")
     if not {"unique_id", "ds"} <= set(df.columns):
         return forecaster  # `by_shard` will say so
     integer = [isinstance(df.schema[name].dataType, T.IntegralType) for name in ("unique_id", "ds")]

@@ -30,6 +30,7 @@ class About:
     datetime: bool  # whether times are microseconds since 1970 or plain integers
     zone: str | None = None  # time zone of the timestamps
     wall: bool = False  # whether they are kept as the zone's clocks show them (`aru.data.clock`)
+    schema: Mapping[str, Any] | None = None  # of covariates, where a pretrained model found it in the first rows
     adapter: Mapping[str, Any] | None = None  # settings and columns, where an adapter wrote the records
 
     def to_json(self) -> str:

@@ -129,7 +129,7 @@ class Layout:
 
 def _field(name: Any, dtype: Any, shape: Any) -> Field:
     """A field of plain numbers."""
-    if not (np.dtype(dtype).kind in "bif" and all(type(size) is int and 0 <= size < 2**31 for size in shape)):
+    if not (np.dtype(dtype).kind in "biuf" and all(type(size) is int and 0 <= size < 2**31 for size in shape)):
         raise ValueError(f"{name} is no array of numbers")
     return Field(name, dtype, tuple(shape))
 

@@ -1,0 +1,266 @@
+"""Effects of covariates in closed form, beside a pretrained network: no gradient anywhere.
+
+The record of a series (`EffectSums`) is made of aged sums over its deviations from a local level, of the values and of
+their logarithms. It knows nothing of the panel. What series have in common (`CommonEffects`) is found from the sums of
+all of them by a few rounds of EM: the mean of every coefficient, its spread between series, and the noise. The two meet
+when a forecast is made: coefficients are the panel's, moved by the series' own sums as far as the spread allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+from torch import Tensor
+
+from aru.nn.kernels import EFFECT_AGE, absorb_effects
+
+Array = NDArray[np.float64]
+LOGS, PLAIN_VALUES = 0, 1  # the two ways to see a value: effects multiply, or they add
+
+EM_ROUNDS = 15  # of EM
+NOISE_ROWS = 5.0  # rows of the panel's noise that a series' own noise starts with
+PRIOR_SERIES, PRIOR_SPREAD = 3.0, 0.02  # series that the prior spread counts for, and it, as a share of the variance
+SLACK = 0.25  # of the range of effects that a series has shown, by which a future effect may leave it
+LEAST_VARIANCE = 1e-30
+
+
+class EffectSums(NamedTuple):
+    """Records of series with k regressors. `way` is LOGS or PLAIN_VALUES. Sums are rounded after each row."""
+
+    xx: Float[Tensor, "series triangle"]  # sum of w x x', its lower triangle row by row
+    xz: Float[Tensor, "series way k"]  # sum of w x z
+    zz: Float[Tensor, "series way"]  # sum of w z z
+    weight: Float[Tensor, " series"]  # sum of w
+    slope: Float[Tensor, " series"]  # sum of w log(dz/dy) of the logarithm
+    level: Float[Tensor, "series k_and_way"]  # aged means of regressors and of both values
+    seen: Float[Tensor, " series"]  # aged number of rows in `level`
+    size: Float[Tensor, "series way"]  # mean absolute deviation
+    rows: Float[Tensor, " series"]  # deviations so far
+    negative: Float[Tensor, " series"]  # 1 if the logarithm was undefined for a value
+    average: Float[Tensor, "series average"]  # moving averages of numbers (`aru.pretrained.regressors.Moving`)
+    averaged: Float[Tensor, "series average"]
+
+    @classmethod
+    def empty(cls, n: int, k: int, averages: int = 0, device: torch.device | None = None) -> EffectSums:
+        """Records of series without values."""
+        shapes = ((k * (k + 1) // 2,), (2, k), (2,), (), (), (k + 2,), (), (2,), (), (), (averages,), (averages,))
+        sums = cls(*(torch.zeros(n, *shape, device=device) for shape in shapes))
+        exact = ("level", "size", "average", "averaged")
+        return sums._replace(**{name: getattr(sums, name).double() for name in exact})
+
+
+def absorb(sums: EffectSums, x: Tensor, y: Tensor, observed: Tensor, steps: Tensor) -> EffectSums:
+    """Take in the first `steps` of the (series, row) rows with regressors (series, row, k)."""
+    device = sums.xx.device
+    on_cpu = [value.cpu() for value in sums[:-2]]
+    new = absorb_effects(on_cpu, *(value.cpu() for value in (x, y, observed, steps)))
+    return EffectSums._make([*(value.to(device) for value in new), *sums[-2:]])
+
+
+def aged(sums: EffectSums, steps: Tensor) -> EffectSums:
+    """The same after some rows without a value."""
+    factor = EFFECT_AGE ** steps.double()
+
+    def by(value: Tensor) -> Tensor:
+        return (value.double() * factor.reshape(-1, *(1,) * (value.ndim - 1))).float()
+
+    return sums._replace(**{name: by(getattr(sums, name)) for name in ("xx", "xz", "zz", "weight", "slope")})
+
+
+class CommonEffects(NamedTuple):
+    """What the series of a panel have in common. By way: in units of z for logarithms, of a typical deviation else."""
+
+    mean: Float[Tensor, "way k"]  # coefficients of a new series
+    spread: Float[Tensor, "way k"]  # variance of the coefficients between series
+    noise: Float[Tensor, " way"]  # variance of what the regression leaves over
+    unit: Float[Tensor, " way"]  # typical deviation of a series
+    way: int  # LOGS or PLAIN_VALUES
+    epoch: int = 0  # how often it was learned
+    observations: float = 0.0  # of all series, when it was learned
+
+    def to_json(self) -> dict[str, Any]:
+        """A dictionary that JSON can hold."""
+        return {name: value.tolist() if isinstance(value, Tensor) else value for name, value in self._asdict().items()}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> CommonEffects:
+        """The inverse of `to_json`."""
+        tensors = ("mean", "spread", "noise", "unit")
+        return cls(**{**values, **{name: torch.tensor(values[name], dtype=torch.float64) for name in tensors}})
+
+
+def unknown_effects(k: int) -> CommonEffects:
+    """Before anything is known of a panel."""
+    even = torch.ones(2, dtype=torch.float64)
+    spread = torch.full((2, k), PRIOR_SPREAD, dtype=torch.float64)
+    return CommonEffects(torch.zeros(2, k, dtype=torch.float64), spread, even, even, PLAIN_VALUES)
+
+
+def learn_effects(sums: EffectSums, before: CommonEffects, observations: float) -> CommonEffects:
+    """EM over the records: theta_i ~ N(mean, diag(spread)), mean_j ~ N(0, relevance_j), all learned.
+
+    A coefficient without use has a relevance and a spread that tend to zero. Whether effects multiply or add is decided
+    by the likelihood.
+    """
+    whole = _Whole.of(sums)
+    found = [whole.learn(way) for way in (LOGS, PLAIN_VALUES)]
+    way = PLAIN_VALUES
+    if whole.n and not bool((sums.negative > 0).any()):
+        scores = [whole.likelihood(way, *found[way]) for way in (LOGS, PLAIN_VALUES)]
+        way = LOGS if scores[LOGS] > scores[PLAIN_VALUES] else PLAIN_VALUES
+    mean, spread, noise, unit = (
+        torch.from_numpy(np.stack([np.asarray(f[i], dtype=np.float64) for f in found])) for i in range(4)
+    )
+    return CommonEffects(mean, spread, noise, unit, way, before.epoch + 1, observations)
+
+
+class _Whole(NamedTuple):
+    """Records with rows in double precision, and in full matrices."""
+
+    xx: Array
+    xz: Array
+    zz: Array
+    weight: Array
+    slope: Array
+
+    @classmethod
+    def of(cls, sums: EffectSums) -> _Whole:
+        ok = (sums.weight > 0).cpu()
+        xx, xz, zz, weight, slope = (value.cpu()[ok].double().numpy() for value in sums[:5])
+        return cls(full(xx, xz.shape[-1]), xz, zz, weight, slope)
+
+    @property
+    def n(self) -> int:
+        return len(self.weight)
+
+    def learn(self, way: int) -> tuple[Array, Array, float, float]:
+        k = self.xz.shape[-1]
+        if not self.n:
+            return np.zeros(k), np.full(k, PRIOR_SPREAD), 1.0, 1.0
+        unit = _units(self.zz[:, way], self.weight, way)
+        xz, zz = self.xz[:, way] / unit[:, None], self.zz[:, way] / unit**2
+        variance = max(float(zz.sum() / self.weight.sum()), LEAST_VARIANCE)
+        mean = np.linalg.solve(self.xx.sum(0) + 10 * np.eye(k), xz.sum(0))
+        spread, relevance = np.full(k, PRIOR_SPREAD * variance), np.full(k, 100 * variance)
+        noise, pooled = self._noise(_left_over(self.xx, xz, zz, np.tile(mean, (self.n, 1))), variance)
+        prior = PRIOR_SERIES * PRIOR_SPREAD * variance
+        for _ in range(EM_ROUNDS):
+            theta, cov = _posterior(self.xx, xz, noise, mean, spread)
+            precision = self.n / spread + 1 / relevance
+            mean = theta.sum(0) / spread / precision
+            relevance = np.maximum(mean**2 + 1 / precision, 1e-9 * variance)
+            square = ((theta - mean) ** 2).sum(0) + np.einsum("ikk->k", cov)
+            # The prior counts fully for a few series, less where many agree that coefficients differ less.
+            used = np.minimum(1.0, square / self.n / (PRIOR_SPREAD * variance)) if self.n > 10 * PRIOR_SERIES else 1.0
+            spread = np.maximum((square + prior * used) / (self.n + PRIOR_SERIES), 1e-7 * variance)
+            rest = _left_over(self.xx, xz, zz, theta) + (self.xx * cov).sum((1, 2))
+            noise, pooled = self._noise(rest, variance)
+        return mean, spread, pooled, float(np.median(unit))
+
+    def _noise(self, rest: Array, variance: float) -> tuple[Array, float]:
+        """Of each series, around the pooled one."""
+        pooled = max(float(rest.sum() / self.weight.sum()), 1e-3 * variance)
+        return np.maximum((rest + NOISE_ROWS * pooled) / (self.weight + NOISE_ROWS), 1e-3 * variance), pooled
+
+    def likelihood(self, way: int, mean: Array, spread: Array, noise: float, unit: float) -> float:
+        """Log-likelihood of the values, of all series together."""
+        units = _units(self.zz[:, way], self.weight, way)
+        xz, zz = self.xz[:, way] / units[:, None], self.zz[:, way] / units**2
+        theta, _ = _posterior(self.xx, xz, np.full(self.n, noise), mean, spread)
+        rest = np.maximum(_left_over(self.xx, xz, zz, theta), 0) + 1e-3 * zz
+        rest = rest * units**2 / self.weight
+        slope = self.slope if way == LOGS else 0.0
+        return float((-0.5 * self.weight * np.log(np.maximum(rest, LEAST_VARIANCE)) + slope).sum())
+
+
+def coefficients(sums: EffectSums, common: CommonEffects) -> Float[Tensor, "series k"]:
+    """Of each series, in units of z. A series without values has the panel's."""
+    way, k = common.way, sums.xz.shape[-1]
+    weight = sums.weight.cpu().double().numpy()
+    xx = full(sums.xx.cpu().double().numpy(), k)
+    zz = sums.zz[:, way].cpu().double().numpy()
+    unit = np.where(weight > 0, _units(zz, np.maximum(weight, LEAST_VARIANCE), way), float(common.unit[way]))
+    xz, zz = sums.xz[:, way].cpu().double().numpy() / unit[:, None], zz / unit**2
+    mean, spread, pooled = common.mean[way].numpy(), common.spread[way].numpy(), float(common.noise[way])
+    noise = np.full(len(weight), pooled)
+    for _ in range(2):
+        theta = _solve(xx, xz, noise, mean, spread)
+        rest = _left_over(xx, xz, zz, theta)
+        noise = np.maximum((rest + NOISE_ROWS * pooled) / (weight + NOISE_ROWS), 1e-3 * pooled)
+    return torch.from_numpy(theta * unit[:, None]).to(sums.xx.device)
+
+
+def full(triangle: Array, k: int) -> Array:
+    """Symmetric matrices from their lower triangles."""
+    out = np.empty((len(triangle), k, k))
+    row, column = np.tril_indices(k)
+    out[:, row, column] = triangle
+    out[:, column, row] = triangle
+    return out
+
+
+def around_mean(effects: Tensor, common: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
+    """Effects of past and of future rows, from those of both (series, rows), less the mean of the known past ones.
+
+    Future ones are bounded: `common` (series, h) are those that the panel's coefficients say.
+    """
+    rows = known.shape[1]
+    past, ahead = effects[:, :rows], effects[:, rows:]
+    ahead = bounded(ahead, past, known, common)
+    middle = torch.where(known, past, 0.0).sum(1, keepdim=True) / known.sum(1, keepdim=True).clamp(min=1)
+    return past - middle, ahead - middle
+
+
+def bounded(ahead: Tensor, past: Tensor, known: Tensor, common: Tensor) -> Tensor:
+    """Effects of future rows (series, h): what a series has shown, or the panel's coefficients say, not more."""
+    low = torch.where(known, past, torch.inf).amin(1, keepdim=True)
+    high = torch.where(known, past, -torch.inf).amax(1, keepdim=True)
+    low, high = (torch.where(v.isfinite(), v, 0.0) for v in (low, high))
+    slack = SLACK * (high - low)
+    return ahead.clamp(torch.minimum(low - slack, common), torch.maximum(high + slack, common))
+
+
+def hidden(y: Tensor, effect: Tensor, way: int) -> Tensor:
+    """What the network is shown: values without the effects, in the units of y."""
+    return (y + 1) * torch.exp(-effect) - 1 if way == LOGS else y - effect
+
+
+def shown(values: Tensor, effect: Tensor, way: int) -> Tensor:
+    """What the user is shown: values with the effects."""
+    return (values + 1) * torch.exp(effect) - 1 if way == LOGS else values + effect
+
+
+def _units(zz: Array, weight: Array, way: int) -> Array:
+    """Typical deviation of each series; 1 for logarithms, which need none."""
+    if way == LOGS:
+        return np.ones_like(zz)
+    out = np.sqrt(zz / weight)
+    good = out > 0
+    return np.where(good, out, np.median(out[good]) if good.any() else 1.0)
+
+
+def _posterior(xx: Array, xz: Array, noise: Array, mean: Array, spread: Array) -> tuple[Array, Any]:
+    precision = xx / noise[:, None, None]
+    k = np.arange(xz.shape[1])
+    precision[:, k, k] += 1 / spread
+    cov = np.linalg.inv(precision)
+    return np.matmul(cov, (xz / noise[:, None] + mean / spread)[..., None])[..., 0], cov
+
+
+def _solve(xx: Array, xz: Array, noise: Array, mean: Array, spread: Array) -> Array:
+    precision = xx / noise[:, None, None]
+    k = np.arange(xz.shape[1])
+    precision[:, k, k] += 1 / spread
+    right: Array = (xz / noise[:, None] + mean / spread)[..., None]
+    theta: Array = np.linalg.solve(precision, right)[..., 0].astype(np.float64)
+    return theta
+
+
+def _left_over(xx: Array, xz: Array, zz: Array, theta: Array) -> Array:
+    rest: Array = zz - 2 * (theta * xz).sum(1) + (np.matmul(xx, theta[..., None])[..., 0] * theta).sum(1)
+    return rest

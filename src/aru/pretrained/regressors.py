@@ -1,0 +1,305 @@
+"""Regressors from rows: covariates and the calendar, as the schema lists them.
+
+A regressor is a factor or the product of two (`aru.data.schema.Factor`). All but numbers are looked up in tables: of a
+category by its code, of the calendar by the weekday, the hour, and so on. Covariates of older rows are kept in a byte
+each, and so is their time: days, or hours, modulo 256, which is unique because rows are less than 256 of them apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float64, UInt8
+from torch import Tensor
+
+from aru.data.clock import Clock
+from aru.data.columns import Bools, Ints
+from aru.data.columns import Floats as Array
+from aru.data.covariates import CategoryColumn, Factor
+from aru.data.frequency import DAY
+from aru.data.rows import Rows
+from aru.data.schema import Schema
+from aru.nn.kernels import smooth_numbers
+
+HOUR = DAY // 24
+BYTE_STEPS = 254  # of a number in a byte
+CALENDAR = ("weekday", "weekend", "hour", "month", "day_wave", "month_wave", "year_wave")
+OF_DAY = ("hour", "day_wave")  # parts of the calendar that need the hour
+
+
+class Table(NamedTuple):
+    """Factors that are looked up by a code: of the category in `column`, or of the calendar."""
+
+    clock: str  # the name of the code; empty for a category
+    column: int
+    values: Array  # (code, factor)
+
+
+class Together(NamedTuple):
+    """Regressors whose first factors are in one table (None: numbers), and whose second factor is the same."""
+
+    table: int | None
+    second: int  # 0 for none
+    which: Ints  # regressors
+    columns: Ints  # of the table
+
+
+class Moving(NamedTuple):
+    """Moving averages of numbers, with the sums of their weights: what is kept of each series."""
+
+    mean: Float64[Tensor, "series average"]
+    weight: Float64[Tensor, "series average"]
+
+    @classmethod
+    def empty(cls, n: int, averages: int) -> Moving:
+        """Of series without rows."""
+        return cls(*(torch.zeros(n, averages, dtype=torch.float64) for _ in range(2)))
+
+
+class Regressors:
+    """The regressors of a schema."""
+
+    def __init__(self, schema: Schema) -> None:
+        self.listed = schema.regressors
+        self.numbers, self.categories = schema.futr
+        self._clock = Clock(schema.zone)
+        factors = list(dict.fromkeys(f for r in self.listed for f in r.factors))
+        names = [column.name for column in self.numbers]
+        plain = [f for f in factors if f.kind == "number"]
+        self._read = np.array([names.index(f.column) for f in plain if not f.level], np.int64)
+        averaged = [f for f in plain if f.level]
+        self._averaged = np.array([names.index(f.column) for f in averaged], np.int64)
+        self._half_lives = np.array([float(f.level) for f in averaged])
+        self._tables, order = self._look_ups(factors)
+        place = {f: 1 + i for i, f in enumerate([*(f for f in plain if not f.level), *averaged, *order])}
+        self._left = np.array([place[r.factors[0]] for r in self.listed], np.int64)
+        self._right = np.array([place[r.factors[1]] if len(r.factors) > 1 else 0 for r in self.listed], np.int64)
+        self._middle, self._unit = (np.array([getattr(r, name) for r in self.listed]) for name in ("middle", "unit"))
+        self.taken_out = np.array([not r.stays for r in self.listed], bool)
+        self._groups = self._grouped()
+        self._ends = np.array([column.ends for column in self.numbers]).reshape(-1, 2).T
+        kinds = {f.kind for f in factors}
+        self._tick = 0 if kinds.isdisjoint(CALENDAR) else DAY if kinds.isdisjoint(OF_DAY) else HOUR
+        self.bytes = len(self.numbers) + len(self.categories) + (self._tick > 0)
+
+    def __len__(self) -> int:
+        return len(self.listed)
+
+    @property
+    def averages(self) -> int:
+        """Moving averages that are kept of each series."""
+        return len(self._averaged)
+
+    def of(self, rows: Rows, moving: Moving, steps: Tensor) -> tuple[Float64[Tensor, "series row k"], Moving]:
+        """Regressors of (series, row) rows, and the averages after the first `steps` of them."""
+        numbers, missing = _numbers(rows)
+        averages, after = self._smooth(numbers, missing, moving, _array(steps))
+        sources = self._sources(numbers, averages, _array(rows.futr_cat), self._ticks(rows))
+        return torch.from_numpy(self._products(*sources)), after
+
+    def table_of(self, rows: Rows) -> Array:
+        """Regressors of all (row,) rows, moving averages not included (0). To learn their units."""
+        numbers, _ = _numbers(rows)
+        averages = np.zeros((len(numbers), self.averages))
+        return self._products(*self._sources(numbers, averages, _array(rows.futr_cat), self._ticks(rows)))
+
+    def effects(
+        self, older: UInt8[Tensor, "series older byte"], past: Rows, future: Rows, own: Array, common: Array
+    ) -> tuple[Array, Array]:
+        """Effects without those that stay, of older, past and future rows by the coefficients `own` (series, k).
+
+        And of the future rows by those of a new series, `common` (k,).
+        """
+        codes, n, h = older.cpu().numpy(), len(self.numbers), future.ds.shape[1]
+        decoded = np.empty((*codes.shape[:2], n))
+        for i, table in enumerate(self._values_of_bytes):
+            decoded[..., i] = table[codes[..., i]]
+        known = [_numbers(rows) for rows in (past, future)]
+        numbers = np.concatenate([np.nan_to_num(decoded), *(values for values, _ in known)], 1)
+        missing = np.concatenate([np.isnan(decoded), *(gone for _, gone in known)], 1)
+        categories = [codes[..., n : n + len(self.categories)], _array(past.futr_cat), _array(future.futr_cat)]
+        ticks = [self._ticks(rows) for rows in (past, future)]
+        if self._tick:
+            ticks = [_unrolled(codes[..., -1], ticks[0]), *ticks]
+        averages, _ = self._smooth(numbers, missing, Moving.empty(len(codes), self.averages), None)
+        plain, looked_up = self._sources(numbers, averages, np.concatenate(categories, 1), np.concatenate(ticks, 1))
+        ahead = plain[:, -h:], [code[:, -h:] for code in looked_up]
+        return self._sum(plain, looked_up, own), self._sum(*ahead, np.broadcast_to(common, own.shape))
+
+    def codes(self, rows: Rows) -> UInt8[Tensor, "*rows byte"]:
+        """What is kept of older rows, a byte each: numbers (0: missing), categories, time."""
+        numbers, missing = _numbers(rows)
+        low, high = self._ends
+        steps = 1 + np.round((numbers - low) * (BYTE_STEPS / (high - low)))
+        parts = [np.where(missing, 0, steps), np.minimum(_array(rows.futr_cat), 255)]
+        if self._tick:
+            parts.append(self._ticks(rows)[..., None] & 255)
+        return torch.from_numpy(np.concatenate([part.astype(np.uint8) for part in parts], -1)).to(rows.y.device)
+
+    @property
+    def _values_of_bytes(self) -> list[Array]:
+        """The number of each byte, NaN where missing."""
+        steps = np.arange(-1, 255) / BYTE_STEPS
+        return [np.where(steps < 0, np.nan, low + steps * (high - low)) for low, high in self._ends.T]
+
+    def _look_ups(self, factors: list[Factor]) -> tuple[list[Table], list[Factor]]:
+        """Tables of all factors that are no numbers, and these factors in the order of the tables."""
+        tables, order = [], []
+        for i, column in enumerate(self.categories):
+            own = [f for f in factors if f.kind in ("level", "others") and f.column == column.name]
+            if own:
+                tables.append(Table("", i, _by_code(column, own)))
+                order += own
+        for clock, kinds in CLOCKS.items():
+            own = [f for f in factors if f.kind in kinds]
+            if own:
+                tables.append(Table(clock, 0, np.stack([_by_clock(f) for f in own], -1)))
+                order += own
+        return tables, order
+
+    def _ticks(self, rows: Rows) -> Ints:
+        """Days, or hours, since 1970 on the clocks of the zone."""
+        ds = rows.ds.cpu().numpy()
+        return self._clock.local(ds.ravel()).reshape(ds.shape) // self._tick if self._tick else ds
+
+    def _smooth(self, numbers: Array, missing: Bools, moving: Moving, steps: Any) -> tuple[Array, Moving]:
+        """Moving averages at each row, and after the first `steps` rows; None: after all."""
+        if not self.averages:
+            return np.empty((*numbers.shape[:-1], 0)), moving
+        values = np.where(missing, np.nan, numbers)[..., self._averaged]
+        steps = np.full(len(values), values.shape[1]) if steps is None else steps
+        out, mean, weight = smooth_numbers(values, _array(moving.mean), _array(moving.weight), self._half_lives, steps)
+        return out, Moving(*(torch.from_numpy(v).to(moving.mean.device) for v in (mean, weight)))
+
+    def _sources(self, numbers: Array, averages: Array, categories: Any, ticks: Ints) -> tuple[Array, list[Any]]:
+        """(..., number) numbers and averages, and the code of each table at each row."""
+        clocks = _clocks(ticks, self._tick, {table.clock for table in self._tables})
+        codes = [
+            clocks[table.clock] if table.clock else np.minimum(categories[..., table.column], 255)
+            for table in self._tables
+        ]
+        return np.concatenate([numbers[..., self._read], averages], -1), codes
+
+    def _products(self, plain: Array, codes: Sequence[Any]) -> Array:
+        """(..., k) regressors."""
+        looked_up = [table.values[code] for table, code in zip(self._tables, codes, strict=True)]
+        factors = np.concatenate([np.ones((*plain.shape[:-1], 1)), plain, *looked_up], -1)
+        out: Array = (factors[..., self._left] * factors[..., self._right] - self._middle) / self._unit
+        return out
+
+    def _sum(self, plain: Array, codes: Sequence[Any], theta: Array) -> Array:
+        """(series, row) sum of the regressors that are taken out, by the coefficients (series, k).
+
+        Regressors that share a table and the second factor are looked up at once, as their sum.
+        """
+        weights = np.where(self.taken_out, theta, 0.0) / self._unit
+        out: Array = np.repeat(-(weights @ self._middle)[:, None], plain.shape[1], 1)
+        for group in self._groups:
+            weight = weights[:, group.which]
+            if group.table is None:
+                part = np.matmul(plain[..., group.columns], weight[..., None])[..., 0]
+            else:
+                by_code = weight @ self._tables[group.table].values[:, group.columns].T
+                part = np.take_along_axis(by_code, codes[group.table].astype(np.int64), 1)
+            out += part * self._second(plain, codes, group.second) if group.second else part
+        return out
+
+    def _second(self, plain: Array, codes: Sequence[Any], factor: int) -> Array:
+        """A factor at each row."""
+        table, column = self._place(factor)
+        return plain[..., column] if table is None else self._tables[table].values[codes[table], column]
+
+    def _place(self, factor: int) -> tuple[int | None, int]:
+        """The table of a factor, None for numbers, and its column there."""
+        at = factor - 1 - len(self._read) - self.averages
+        if at < 0:
+            return None, factor - 1
+        for i, table in enumerate(self._tables):
+            if at < table.values.shape[1]:
+                return i, at
+            at -= table.values.shape[1]
+        raise IndexError(factor)
+
+    def _grouped(self) -> list[Together]:
+        """The regressors that are taken out, by the table of their first factor and by their second factor."""
+        found: dict[tuple[int | None, int], list[tuple[int, int]]] = {}
+        for k in np.flatnonzero(self.taken_out).tolist():
+            table, column = self._place(int(self._left[k]))
+            found.setdefault((table, int(self._right[k])), []).append((k, column))
+        return [Together(*key, *(np.array(v) for v in zip(*pairs, strict=True))) for key, pairs in found.items()]
+
+
+CALENDAR_PARTS = {"weekday": 7, "hour": 24, "month": 12}  # calendar factors that are 1 at one of so many codes
+# Codes of the calendar, and the factors that are looked up by them.
+CLOCKS = {
+    "weekday": ("weekday", "weekend"),
+    "hour": ("hour", "day_wave"),
+    "month": ("month",),
+    "day_of_month": ("month_wave",),
+    "day_of_year": ("year_wave",),
+}
+
+
+def _clocks(ticks: Ints, tick: int, names: set[str]) -> dict[str, Ints]:
+    """Codes of the calendar: day_of_month is (day - 1) * 4 + length of the month - 28."""
+    if names <= {""}:
+        return {}
+    days, hours = (ticks // 24, ticks % 24) if tick == HOUR else (ticks, ticks)
+    out = {"weekday": (days + 3) % 7, "hour": hours}  # 1970 began on a Thursday; Monday is 0
+    if names.isdisjoint(("month", "day_of_month", "day_of_year")):
+        return out
+    dates = days.astype("datetime64[D]")
+    months = dates.astype("datetime64[M]")
+    first = months.astype("datetime64[D]")
+    length = ((months + 1).astype("datetime64[D]") - first).astype(np.int64)
+    out["month"] = months.astype(np.int64) % 12
+    out["day_of_month"] = (days - first.astype(np.int64)) * 4 + length - 28
+    out["day_of_year"] = days - dates.astype("datetime64[Y]").astype("datetime64[D]").astype(np.int64)
+    return out
+
+
+def _by_clock(factor: Factor) -> Array:
+    """The factor at each code of its clock."""
+    kind, level = factor.kind, factor.level
+    if kind == "weekend":
+        return np.array([0.0] * 5 + [1.0] * 2)
+    if kind in CALENDAR_PARTS:
+        return np.array(np.arange(CALENDAR_PARTS[kind]) == int(level), np.float64)
+    code = np.arange(124)
+    share = {
+        "day_wave": np.arange(24) / 24,
+        "month_wave": (code // 4) / (code % 4 + 28),
+        "year_wave": np.arange(366) / 365.25,
+    }[kind]
+    wave, often = level.split()
+    angle = 2 * np.pi * int(often) * share
+    return np.array(np.sin(angle) if wave == "sin" else np.cos(angle))
+
+
+def _by_code(column: CategoryColumn, own: Sequence[Factor]) -> Array:
+    """(256, factor): each factor by the code of the category. The first value is the commonest, and has none."""
+    codes = np.arange(256)
+    places = [column.values.index(f.level) + 1 if f.kind == "level" else 0 for f in own]
+    others = ~np.isin(codes, [1, *filter(None, places)])
+    return np.stack([codes == place if place else others for place in places], -1).astype(np.float64)
+
+
+def _numbers(rows: Rows) -> tuple[Array, Bools]:
+    """Rescaled numbers, 0 (their middle) where missing, and where that is."""
+    pairs = _array(rows.futr)
+    return pairs[..., ::2].astype(np.float64), pairs[..., 1::2] > 0
+
+
+def _unrolled(older: Any, ticks: Ints) -> Ints:
+    """Days or hours of older rows, from what they are modulo 256 and from those of the rows after them."""
+    first = ticks[:, :1]
+    apart = np.diff(np.concatenate([older, (first & 255).astype(np.uint8)], 1)).astype(np.int64)  # modulo 256, too
+    out: Ints = first - np.cumsum(apart[:, ::-1], 1)[:, ::-1]
+    return out
+
+
+def _array(value: Tensor) -> Any:
+    return value.cpu().numpy()
