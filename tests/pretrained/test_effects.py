@@ -274,6 +274,11 @@ def test_corrections_and_rewinds_leave_exact_records(tmp_path: Path) -> None:
         keys = ["shop-1", "shop-2"]
         with a.store.reading() as one, b.store.reading() as other:
             assert one.get(keys) == other.get(keys)
+        futr = FUTURE[FUTURE["unique_id"].isin(keys)]
+        before = a.predict(futr, ids=keys, level=[80])
+        a.update(PANEL[PANEL["ds"] == LAST + pd.Timedelta(days=1)])
+        assert a.rewind(keys, LAST + pd.Timedelta(days=1)) == 2
+        pd.testing.assert_frame_equal(before, a.predict(futr, ids=keys, level=[80]), check_exact=True)
 
 
 def test_state_sizes() -> None:
