@@ -146,7 +146,7 @@ def test_refused_requests_leave_the_states_alone(serve: Serve, trained: Forecast
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:level is in percent")
+@pytest.mark.filterwarnings("ignore:.level. is in percent")
 def test_the_openapi_document_is_kept(serve: Serve, trained: Forecaster) -> None:
     """No failure of the server, no status and no body that the document does not know."""
     running = serve(trained)
