@@ -260,6 +260,31 @@ def test_the_last_windows_do_not_decide_how_columns_are_read() -> None:
     pd.testing.assert_series_equal(*first, check_exact=True)
 
 
+@pytest.mark.filterwarnings("ignore:Covariates are unlike those of training")
+def test_later_rows_of_other_series_do_not_decide_how_columns_are_read() -> None:
+    """A series that ends early is forecast before they came."""
+    panel = PANEL[PANEL["unique_id"].isin(["shop-0", "shop-1", "shop-3"])]
+    end = DAYS[-81]
+    panel = panel[(panel["unique_id"] != "shop-3") | (panel["ds"] <= end)]
+    other = panel.assign(noise=np.where(panel["ds"] > end, 1e6, panel["noise"]))
+    first = [
+        opened(("noise", "promo")).cross_validation(df, n_windows=2, step_size=H).query("unique_id == 'shop-3'")["aru"]
+        for df in (panel, other)
+    ]
+    pd.testing.assert_series_equal(*first, check_exact=True)
+
+
+def test_a_series_that_never_moved_is_forecast_alone_as_among_others() -> None:
+    still = PANEL[PANEL["unique_id"] == "shop-0"].assign(unique_id="still", y=-5.0)
+    panel = pd.concat([PANEL[PANEL["unique_id"].isin(["shop-0", "shop-1"])], still])  # below -1: effects add
+    f = opened()
+    f.update(panel[panel["ds"] <= LAST])
+    ahead = panel[panel["ds"] > LAST]
+    among = f.predict(ahead).query("unique_id == 'still'").reset_index(drop=True)
+    pd.testing.assert_frame_equal(f.predict(ahead, ids=["still"]), among, rtol=1e-9)
+    assert among["aru"].nunique() > 1  # the panel's effects reach it
+
+
 def test_corrections_and_rewinds_leave_exact_records(tmp_path: Path) -> None:
     """A wrong value that is corrected leaves what the right one alone would have left, and so does a rewind."""
     wrong = PAST.copy()

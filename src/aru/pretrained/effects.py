@@ -22,7 +22,7 @@ from aru.nn.kernels import EFFECT_AGE, absorb_effects
 Array = NDArray[np.float64]
 LOGS, PLAIN_VALUES = 0, 1  # the two ways to see a value: effects multiply, or they add
 
-EM_ROUNDS = 15  # of EM
+EM_ROUNDS = 15
 NOISE_ROWS = 5.0  # rows of the panel's noise that a series' own noise starts with
 PRIOR_SERIES, PRIOR_SPREAD = 3.0, 0.02  # series that the prior spread counts for, and it, as a share of the variance
 SLACK = 0.25  # of the range of effects that a series has shown, by which a future effect may leave it
@@ -138,11 +138,17 @@ class _Whole(NamedTuple):
     def n(self) -> int:
         return len(self.weight)
 
+    def units(self, way: int) -> Array:
+        """Typical deviation of each series; of those that never moved, that of the others."""
+        units = _units(self.zz[:, way], self.weight, way)
+        moved = units[units > 0]
+        return np.where(units > 0, units, np.median(moved) if len(moved) else 1.0)
+
     def learn(self, way: int) -> tuple[Array, Array, float, float]:
         k = self.xz.shape[-1]
         if not self.n:
             return np.zeros(k), np.full(k, PRIOR_SPREAD), 1.0, 1.0
-        unit = _units(self.zz[:, way], self.weight, way)
+        unit = self.units(way)
         xz, zz = self.xz[:, way] / unit[:, None], self.zz[:, way] / unit**2
         variance = max(float(zz.sum() / self.weight.sum()), LEAST_VARIANCE)
         mean = np.linalg.solve(self.xx.sum(0) + 10 * np.eye(k), xz.sum(0))
@@ -169,7 +175,7 @@ class _Whole(NamedTuple):
 
     def likelihood(self, way: int, mean: Array, spread: Array, noise: float, unit: float) -> float:
         """Log-likelihood of the values, of all series together."""
-        units = _units(self.zz[:, way], self.weight, way)
+        units = self.units(way)
         xz, zz = self.xz[:, way] / units[:, None], self.zz[:, way] / units**2
         theta, _ = _posterior(self.xx, xz, np.full(self.n, noise), mean, spread)
         rest = np.maximum(_left_over(self.xx, xz, zz, theta), 0) + 1e-3 * zz
@@ -184,7 +190,8 @@ def coefficients(sums: EffectSums, common: CommonEffects) -> Float[Tensor, "seri
     weight = sums.weight.cpu().double().numpy()
     xx = full(sums.xx.cpu().double().numpy(), k)
     zz = sums.zz[:, way].cpu().double().numpy()
-    unit = np.where(weight > 0, _units(zz, np.maximum(weight, LEAST_VARIANCE), way), float(common.unit[way]))
+    unit = _units(zz, np.maximum(weight, LEAST_VARIANCE), way)
+    unit = np.where(unit > 0, unit, float(common.unit[way]))  # of the panel, not of the other series of this call
     xz, zz = sums.xz[:, way].cpu().double().numpy() / unit[:, None], zz / unit**2
     mean, spread, pooled = common.mean[way].numpy(), common.spread[way].numpy(), float(common.noise[way])
     noise = np.full(len(weight), pooled)
@@ -237,28 +244,28 @@ def shown(values: Tensor, effect: Tensor, way: int) -> Tensor:
 
 def _units(zz: Array, weight: Array, way: int) -> Array:
     """Typical deviation of each series; 1 for logarithms, which need none."""
-    if way == LOGS:
-        return np.ones_like(zz)
-    out = np.sqrt(zz / weight)
-    good = out > 0
-    return np.where(good, out, np.median(out[good]) if good.any() else 1.0)
+    return np.ones_like(zz) if way == LOGS else np.sqrt(zz / weight)
 
 
 def _posterior(xx: Array, xz: Array, noise: Array, mean: Array, spread: Array) -> tuple[Array, Any]:
-    precision = xx / noise[:, None, None]
-    k = np.arange(xz.shape[1])
-    precision[:, k, k] += 1 / spread
+    """Mean and covariance of each series' coefficients."""
+    precision, right = _system(xx, xz, noise, mean, spread)
     cov = np.linalg.inv(precision)
-    return np.matmul(cov, (xz / noise[:, None] + mean / spread)[..., None])[..., 0], cov
+    return np.matmul(cov, right)[..., 0], cov
 
 
 def _solve(xx: Array, xz: Array, noise: Array, mean: Array, spread: Array) -> Array:
+    """The mean alone."""
+    theta: Array = np.linalg.solve(*_system(xx, xz, noise, mean, spread))[..., 0].astype(np.float64)
+    return theta
+
+
+def _system(xx: Array, xz: Array, noise: Array, mean: Array, spread: Array) -> tuple[Array, Array]:
+    """Precision, and what it is multiplied with the mean to give, of each series' coefficients."""
     precision = xx / noise[:, None, None]
     k = np.arange(xz.shape[1])
     precision[:, k, k] += 1 / spread
-    right: Array = (xz / noise[:, None] + mean / spread)[..., None]
-    theta: Array = np.linalg.solve(precision, right)[..., 0].astype(np.float64)
-    return theta
+    return precision, (xz / noise[:, None] + mean / spread)[..., None]
 
 
 def _left_over(xx: Array, xz: Array, zz: Array, theta: Array) -> Array:

@@ -1,7 +1,7 @@
 """Regressors from rows: covariates and the calendar, as the schema lists them.
 
-A regressor is a factor or the product of two (`aru.data.schema.Factor`). All but numbers are looked up in tables: of a
-category by its code, of the calendar by the weekday, the hour, and so on. Covariates of older rows are kept in a byte
+A regressor is a factor or the product of two (`aru.data.covariates.Factor`). All but numbers are looked up in tables:
+of a category by its code, of the calendar by weekday, hour and so on. Covariates of older rows are kept in a byte
 each, and so is their time: days, or hours, modulo 256, which is unique because rows are less than 256 of them apart.
 """
 

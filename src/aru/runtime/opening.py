@@ -71,7 +71,7 @@ def refuse_late_schema(runtime: ForecastRuntime, where: str) -> None:
 def suit(runtime: ForecastRuntime, df: Any, withheld: int = 0) -> ForecastRuntime:
     """The runtime of a pretrained model without series, for ids, times and covariates of the types in `df`.
 
-    The last `withheld` rows of each series have no say in how covariates are read.
+    How covariates are read is found in the rows up to the first that is among the last `withheld` of its series.
     """
     frame = as_frame(df, "df")
     if not {"unique_id", "ds"} <= set(frame.columns):
@@ -113,9 +113,9 @@ def _with_covariates(runtime: ForecastRuntime, df: Any, withheld: int) -> Foreca
     """The same for the covariates of the settings: their kinds, ranges and categories are those of `df`."""
     settings, schema = runtime.settings, runtime.schema
     panel = read_panel(df, runtime.freq, list(runtime.engine.columns), max_gap=runtime.engine.max_gap)
-    left = np.repeat(panel.starts + panel.lengths, panel.lengths) - np.arange(len(panel.ds))  # rows from here on
-    keep = left > withheld
-    return _with_schema(runtime, design(panel, keep if keep.any() else ~keep, schema, settings, runtime.freq))
+    last = np.maximum(panel.starts + panel.lengths - 1 - withheld, panel.starts)
+    keep = panel.ds <= panel.ds[last].min() if withheld else np.ones(len(panel.ds), bool)
+    return _with_schema(runtime, design(panel, keep, schema, settings, runtime.freq))
 
 
 def _with_schema(runtime: ForecastRuntime, schema: Schema) -> ForecastRuntime:
