@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from aru.checked import check_whole
-from aru.data.columns import show_times
 from aru.data.frames import FrameStyle
 from aru.data.frequency import Frequency
 from aru.data.scores import Scorecard
@@ -19,11 +18,13 @@ from aru.nn.tree import concat
 from aru.pretrained.weights import full_name
 from aru.runtime import ForecastRuntime
 from aru.runtime.engine import NetworkEngine
+from aru.runtime.explaining import draw_effects, effects_of
+from aru.runtime.forest_plot import Picture
 from aru.runtime.marks import Backtest, BacktestPlan, judge_ends, run_backtest, warn_losing
 from aru.runtime.opening import open_pretrained, with_types
 from aru.runtime.records import Record
 from aru.runtime.table import StateTable
-from aru.runtime.trained import Trained, begin_trained, from_saved
+from aru.runtime.trained import Trained, begin_trained, facts_of, from_saved
 from aru.runtime.update import UpdateResult
 from aru.settings import (
     PRETRAINED,
@@ -111,19 +112,10 @@ class Forecaster:
             accelerator: As of `Forecaster`.
             alias: Name of the forecast columns.
         """
-        settings = Settings(
-            h=h,
-            freq=freq,
-            model=PRETRAINED,
-            size=full_name(name),
-            lags=None,
-            season_length=season_length,
-            futr_exog_list=futr_exog_list or (),
-            support=support,
-            calibration=calibration,
-            accelerator=accelerator,
-            alias=alias,
-        )
+        given = {key: value for key, value in locals().items() if key not in ("cls", "name")}
+        for key in ("futr_exog_list",):
+            given[key] = given[key] or ()
+        settings = Settings(**given, model=PRETRAINED, size=full_name(name), lags=None)
         return cls._of(begin_trained(open_pretrained(settings)))
 
     @classmethod
@@ -136,18 +128,7 @@ class Forecaster:
         return forecaster
 
     def __repr__(self) -> str:
-        settings, told = self.settings, {"model": repr(self.settings.model), "h": self.settings.h}
-        told["freq"] = repr(settings.freq)
-        if self.trained is None:
-            return f"Forecaster({', '.join(f'{k}={v}' for k, v in told.items())}, not trained)"
-        schema = self.runtime.schema
-        if settings.model == PRETRAINED:
-            facts = f"h={settings.h}, freq={settings.freq!r}, {len(self.table):,} series"
-            return f"Forecaster.from_pretrained({settings.size!r}, {facts})"
-        told |= {"input_size": schema.input_size, "lags": list(schema.lags), "distribution": repr(schema.distribution)}
-        (until,) = show_times(self.trained.until.max(keepdims=True), schema.clock)
-        facts = f"{len(self.table):,} series, trained until {until}"
-        return f"Forecaster({', '.join(f'{k}={v}' for k, v in told.items())}, {facts})"
+        return facts_of(self.settings, self.trained)
 
     def __copy__(self) -> Forecaster:
         twin = Forecaster.__new__(Forecaster)
@@ -300,7 +281,7 @@ class Forecaster:
         )
         if update.record is not None:
             table.put(update.ids, update.record.now)
-            runtime.engine.learn_common(table.states)
+            runtime.engine.learn_common(table.states, table.ids)
             self.trained = trained
         self.rows_since_fit += update.result.applied
         if name and not resent and len(update.result.left_out["ds"]) == 0:
@@ -361,6 +342,20 @@ class Forecaster:
             allow_jump=allow_jump,
         )
         return run_backtest(self._require_training(), df, static_df, plan)
+
+    def effects(self, ids: Iterable[Any] | str | int | None = None) -> Any:
+        """What each covariate of a pretrained model is worth: a frame for the panel, or for the series in `ids`.
+
+        A row compares one value of a covariate with another: `effect` is the change of y, in percent where effects
+        multiply, in units of y where they add (`unit`). In a series like this (a new one, for the panel) it lies
+        between `low` and `high` with a probability of 80 %. `typical` is the size of what the covariate changes in a
+        row, `share` its part of the variance of y around its local level, in percent.
+        """
+        return self.runtime.style.build_plain(effects_of(self.runtime, *self.table.find(ids), ids is None))
+
+    def plot_effects(self, ids: Iterable[Any] | str | int | None = None, path: str | Path | None = None) -> Picture:
+        """A picture of `effects`, as SVG: of the panel, and of the series in `ids`. `path` is a file to write."""
+        return draw_effects(self.runtime, self.table.find(None), None if ids is None else self.table.find(ids), path)
 
     def save(self, path: str | Path) -> None:
         """Write model and states into a new or empty folder, or over an older save."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
+import copy
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -16,10 +18,12 @@ from aru.checked import check_whole
 from aru.data.frames import FrameStyle
 from aru.errors import StorageError, verbatim
 from aru.forecaster import Forecaster
-from aru.pretrained.effects import CommonEffects
 from aru.runtime import ForecastRuntime
-from aru.runtime.epochs import EPOCH_SAMPLE, is_due
-from aru.runtime.opening import suit
+from aru.runtime.common_record import CommonRecord
+from aru.runtime.epochs import sample_of
+from aru.runtime.explaining import Found, draw_effects, effects_of
+from aru.runtime.forest_plot import Picture
+from aru.runtime.opening import suit, with_types
 from aru.runtime.records import Record, begin
 from aru.runtime.rewinding import rewind
 from aru.runtime.state import SeriesState
@@ -29,7 +33,6 @@ from aru.store import About, Key, Store, Transaction, exchange, open_store, rece
 from aru.store.atomic import new_file
 from aru.store.receipts import Receipt
 
-COMMON = 0  # key of the record of what series have in common
 DECODED_AT_ONCE = 2**14  # series whose states are decoded at a time
 
 
@@ -64,11 +67,12 @@ class Stream:
         if correctable_steps is not None:
             correctable_steps = check_whole("correctable_steps", correctable_steps, 0)
         forecaster = model if isinstance(model, Forecaster) else Forecaster.load(model, accelerator)
+        forecaster = copy.copy(forecaster)  # what this stream learns is its own
         self.runtime: ForecastRuntime = forecaster.runtime
         self._warm_up()
         self.store = open_store(store)
         self._latest: _Latest | None = None
-        self._unlearned = 0  # observations since series were last compared
+        self._common = CommonRecord()
         self._begun = False  # whether the store is known to hold series
         try:
             self.about = self._prepare(forecaster, correctable_steps)
@@ -107,13 +111,15 @@ class Stream:
         those that the rows came with (`aru.store.receipts`). They are kept together with the rows, unless one of their
         rows was left out. If all of them were kept before, the rows are a repetition, and none of them is late.
         """
-        self._suit(df)
-        runtime = self.runtime
-        new = runtime.read(df)
-        style = FrameStyle.of(df, runtime.style)
         if self._process != os.getpid():  # a forked process has none of its parent's sessions
             self._warm_up()
+        new = None if self._open else self.runtime.read(df)
         with self.store.writing() as change:
+            if new is None:
+                self._suit(change, df)
+                new = self.runtime.read(df)
+            runtime = self.runtime
+            style = FrameStyle.of(df, runtime.style)
             version = change.version()
             known, record = self._known(change, new.ids)
             newest = exchange.newest_time(change, self.about)
@@ -123,7 +129,9 @@ class Stream:
             if update.record is not None:
                 change.put(keys, runtime.encode(update.record, keys))
                 change.keep_newest(_newer(newest, update.record))
-                self._learn_common(change, update)
+                self._common.learn(
+                    change, runtime.engine, self.about, update.result.applied, partial(self._get, change)
+                )
             if requests and not resent:
                 partly = set(update.result.left_out["unique_id"].tolist())
                 receipts.remember(change, [r.digest for r in requests if partly.isdisjoint(r.ids)])
@@ -150,8 +158,8 @@ class Stream:
     ) -> dict[str, Any]:
         """The columns of `predict`, h rows for each series in the order of `ids`, with internal times."""
         futr = self.runtime.read_futr(futr_df)
-        with self.store.reading() as view:
-            self._read_common(view)
+        with self._reading() as view:
+            self._common.read(view, self.runtime.engine)
             keys = view.keys() if ids is None else exchange.as_keys(ids)
             names, record = self._latest_of(view, keys)
             blobs = [] if record is not None else exchange.require_known(keys, view.get(keys))
@@ -171,7 +179,7 @@ class Stream:
 
     def states(self, keys: Sequence[Key]) -> tuple[pd.Index[Any], SeriesState]:
         """The known ones among these series, and their states."""
-        with self.store.reading() as view:
+        with self._reading() as view:
             known, record = self._known(view, self._index(keys))
         return known, record.now
 
@@ -187,7 +195,10 @@ class Stream:
 
     def forget(self, ids: Iterable[Any] | str | int) -> int:
         """Delete the states of series, all of them or none. Returns the number of series."""
-        return exchange.forget(self.store, ids)
+        done = exchange.forget(self.store, ids)
+        with self.store.writing() as change:
+            CommonRecord.outdate(change)
+        return done
 
     def rewind(self, ids: Iterable[Any] | str | int, before: Any) -> int:
         """Take back the rows of series at or after a time, of all of them or of none. Returns the number of rows.
@@ -208,7 +219,18 @@ class Stream:
 
     def import_(self, path: str | Path) -> int:
         """Read states that `export` wrote and replace those of the same series. Returns the number of series."""
-        return exchange.import_(self.store, path)
+        done = exchange.import_(self.store, path)
+        with self.store.writing() as change:
+            CommonRecord.outdate(change)
+        return done
+
+    def effects(self, ids: Iterable[Any] | str | int | None = None) -> Any:
+        """What each covariate of a pretrained model is worth, for the panel or for `ids`: see `Forecaster.effects`."""
+        return self.runtime.style.build_plain(effects_of(self.runtime, *self._found(ids), ids is None))
+
+    def plot_effects(self, ids: Iterable[Any] | str | int | None = None, path: str | Path | None = None) -> Picture:
+        """A picture of `effects`, as SVG: of the panel, and of the series in `ids`. `path` is a file to write."""
+        return draw_effects(self.runtime, self._found(None), None if ids is None else self._found(ids), path)
 
     def close(self) -> None:
         """Close the store's files. The next use of the stream opens them again."""
@@ -223,43 +245,45 @@ class Stream:
     ) -> None:
         self.close()
 
-    def _suit(self, df: Any) -> None:
+    @property
+    def _open(self) -> bool:
+        """Whether types of ids and times, and how covariates are read, are still to be found in the first rows."""
+        return self.runtime.settings.model == PRETRAINED and not self._begun
+
+    def _suit(self, change: Transaction, df: Any) -> None:
         """A pretrained model without series takes the types of ids and times from the first frame."""
-        if self.runtime.settings.model != PRETRAINED or self._begun:
-            return
-        with self.store.writing() as change:
-            self._begun = bool(change.keys())
-            if not self._begun:
-                self.runtime = suit(self.runtime, df)
-                self.about = self.runtime.describe(self.about.correctable_steps)
-                change.describe(self.about)
+        self._adopt(change)
+        if not self._begun:
+            self.runtime = suit(self.runtime, df)
+            self.about = self.runtime.describe(self.about.correctable_steps)
+            change.describe(self.about)
 
-    def _learn_common(self, change: Transaction, update: Update) -> None:
-        """Learn anew what series have in common when they have grown enough, from a sample of all records."""
-        engine = self.runtime.engine
-        if not engine.shares:
-            return
-        self._read_common(change)
-        self._unlearned += update.result.applied
-        if engine.common is not None and not is_due(engine.common, engine.common.observations + self._unlearned):
-            return
-        keys = change.keys()
-        some = keys[:: -(-len(keys) // EPOCH_SAMPLE)]
-        sample = self._decode(self._index(some), exchange.require_known(some, change.get(some)))
-        if engine.learn_common(sample.now, len(keys)):
-            change.put([COMMON], [json.dumps(engine.common.to_json()).encode()], "panel")
-        self._unlearned = 0
+    def _adopt(self, view: Transaction) -> None:
+        """Take over what another process has found in the first rows."""
+        self._begun = bool(view.keys())
+        theirs = view.about() if self._begun else None
+        if theirs is not None and theirs != self.about:
+            self.runtime = with_types(self.runtime, theirs.integer_ids, theirs.datetime, theirs.zone, theirs.schema)
+            self.about = self.runtime.describe(self.about.correctable_steps)
+            self.about.require(theirs, self.store)
 
-    def _read_common(self, view: Transaction) -> None:
-        """Take over what was learned last, perhaps by another process."""
-        engine = self.runtime.engine
-        if not engine.shares:
-            return
-        (record,) = view.get([COMMON], "panel")
-        if record is not None:
-            found = json.loads(record)
-            if engine.common is None or found["epoch"] != engine.common.epoch:
-                engine.common = CommonEffects.from_json(found)
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[Transaction]:
+        with self.store.reading() as view:
+            if self._open:
+                self._adopt(view)
+            yield view
+
+    def _found(self, ids: Iterable[Any] | str | int | None) -> Found:
+        """The states of some series; with None of the sample from which the panel's coefficients are learned."""
+        with self._reading() as view:
+            self._common.read(view, self.runtime.engine)
+            keys = view.keys() if ids is None else exchange.as_keys(ids)
+            keys = [keys[at] for at in sample_of(keys)] if ids is None else keys
+            return self._index(keys), self._get(view, keys).now
+
+    def _get(self, view: Transaction, keys: Sequence[Key]) -> Record:
+        return self._decode(self._index(keys), exchange.require_known(keys, view.get(keys)))
 
     def _warm_up(self) -> None:
         """Compile and load now what would otherwise happen inside a transaction."""
@@ -285,6 +309,7 @@ class Stream:
                     change.put(forecaster.ids, records)
                     if forecaster.table.newest is not None:
                         change.keep_newest(forecaster.table.newest)
+                    self._common.write(change, self.runtime.engine)
         about.require(present or about, self.store)
         return about
 

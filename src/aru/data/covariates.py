@@ -30,6 +30,7 @@ class NumberColumn:
     high: float
     middle: float | None = None
     unit: float = 1.0
+    two_values: bool = False  # it takes its lowest and its highest value alone
 
     @property
     def ends(self) -> tuple[float, float]:
@@ -163,6 +164,11 @@ class Regressor:
     def name(self) -> str:
         """As people read it."""
         return " x ".join(f"{f.column or f.kind}{f.level and '='}{f.level}" for f in self.factors)
+
+    @property
+    def column(self) -> str:
+        """The covariate that it is made of; empty for the calendar."""
+        return next((f.column for f in self.factors if f.column), "")
 
 
 Group = tuple[tuple[NumberColumn, ...], tuple[CategoryColumn, ...]]

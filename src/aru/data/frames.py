@@ -103,6 +103,11 @@ class FrameStyle:
             casts += [time.dt.convert_time_zone(self.zone) for time in moved]
         return frame.with_columns(*casts).to_native()  # casts also give an empty frame its types
 
+    def build_plain(self, columns: Mapping[str, Any]) -> Any:
+        """A frame of columns without times."""
+        lists = {k: v.tolist() if v.dtype == object else v for k, v in columns.items()}
+        return nw.from_dict(lists, backend="polars" if self.backend == "polars" else "pandas").to_native()
+
     def _times(self, times: Any) -> Any:
         if self.ds == "int":
             return times

@@ -44,7 +44,7 @@ def design(panel: Panel, keep: Bools, schema: Schema, settings: Settings, freq: 
         if isinstance(column, NumberColumn):
             numbers.append(column)
             factors = [Factor("number", name)]
-            (flags if _count(values, rows) == 2 else linear).extend(factors)
+            (flags if column.two_values else linear).extend(factors)
         else:
             categories.append(column)
             factors = _levels(column, values, rows)
@@ -101,18 +101,16 @@ def _read(name: str, column: Column, rows: Ints) -> NumberColumn | CategoryColum
         missing = 1 + levels.index(middle) if middle in levels else 1
         return CategoryColumn(name, tuple(f"{level:.17g}" for level in levels), levels=True, missing=missing)
     unit = float(known.std()) or float(abs(known[0])) or 1.0
-    return NumberColumn(name, float(values[0]), float(values[-1]), float(np.median(known)), unit)
-
-
-def _count(column: Column, rows: Ints) -> int:
-    """How many values a column of numbers has."""
-    values = np.asarray(column)[rows]
-    return len(np.unique(values[~np.isnan(values)]))
+    return NumberColumn(name, float(values[0]), float(values[-1]), float(np.median(known)), unit, len(values) == 2)
 
 
 def _levels(column: CategoryColumn, values: Column, rows: Ints) -> list[Factor]:
     """Factors of the levels that are not rare, but the commonest, and one of all others if there are any."""
-    codes = column.encode(values) if isinstance(values, Categories) else column.encode_numbers(values)
+    if isinstance(values, Categories):
+        places = {value: code for code, value in enumerate(column.values, 1)}
+        codes = np.array([*(places.get(value, 0) for value in values.values), 0])[values.codes]
+    else:
+        codes = column.encode_numbers(values)
     count = np.bincount(codes[rows], minlength=2)
     least = min(max(RARE * len(rows), FEWEST_ROWS), 0.01 * len(rows))
     own = [code for code in range(2, len(count)) if count[code] >= least][:MOST_LEVELS]

@@ -8,6 +8,7 @@ when a forecast is made: coefficients are the panel's, moved by the series' own 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -86,6 +87,11 @@ class CommonEffects(NamedTuple):
     def to_json(self) -> dict[str, Any]:
         """A dictionary that JSON can hold."""
         return {name: value.tolist() if isinstance(value, Tensor) else value for name, value in self._asdict().items()}
+
+    @property
+    def frozen(self) -> bool:
+        """Whether it stays as it is, however many observations come."""
+        return math.isinf(self.observations)
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> CommonEffects:
@@ -184,22 +190,46 @@ class _Whole(NamedTuple):
         return float((-0.5 * self.weight * np.log(np.maximum(rest, LEAST_VARIANCE)) + slope).sum())
 
 
+class LocalFits(NamedTuple):
+    """Regressions of series around the panel's coefficients, in units of a typical deviation of each (`unit`)."""
+
+    xx: Array
+    xz: Array
+    noise: Array
+    mean: Array  # prior mean of the coefficients
+    spread: Array  # and their variance
+    unit: Array
+    theta: Array  # posterior mean
+
+    @classmethod
+    def of(cls, sums: EffectSums, common: CommonEffects) -> LocalFits:
+        """A series without values has the panel's coefficients."""
+        way, k = common.way, sums.xz.shape[-1]
+        weight = sums.weight.cpu().double().numpy()
+        xx = full(sums.xx.cpu().double().numpy(), k)
+        zz = sums.zz[:, way].cpu().double().numpy()
+        unit = _units(zz, np.maximum(weight, LEAST_VARIANCE), way)
+        unit = np.where(unit > 0, unit, float(common.unit[way]))  # of the panel, not of the other series of this call
+        xz, zz = sums.xz[:, way].cpu().double().numpy() / unit[:, None], zz / unit**2
+        mean, spread, pooled = common.mean[way].numpy(), common.spread[way].numpy(), float(common.noise[way])
+        noise = np.full(len(weight), pooled)
+        for _ in range(2):
+            theta = _solve(xx, xz, noise, mean, spread)
+            rest = _left_over(xx, xz, zz, theta)
+            noise = np.maximum((rest + NOISE_ROWS * pooled) / (weight + NOISE_ROWS), 1e-3 * pooled)
+        return cls(xx, xz, noise, mean, spread, unit, theta)
+
+    def variances(self, contrasts: Array) -> Array:
+        """Posterior variances of (contrast, k) sums of coefficients, in units of z: (series, contrast)."""
+        _, cov = _posterior(self.xx, self.xz, self.noise, self.mean, self.spread)
+        out: Array = np.einsum("ck,ikl,cl->ic", contrasts, cov, contrasts) * self.unit[:, None] ** 2
+        return out
+
+
 def coefficients(sums: EffectSums, common: CommonEffects) -> Float[Tensor, "series k"]:
-    """Of each series, in units of z. A series without values has the panel's."""
-    way, k = common.way, sums.xz.shape[-1]
-    weight = sums.weight.cpu().double().numpy()
-    xx = full(sums.xx.cpu().double().numpy(), k)
-    zz = sums.zz[:, way].cpu().double().numpy()
-    unit = _units(zz, np.maximum(weight, LEAST_VARIANCE), way)
-    unit = np.where(unit > 0, unit, float(common.unit[way]))  # of the panel, not of the other series of this call
-    xz, zz = sums.xz[:, way].cpu().double().numpy() / unit[:, None], zz / unit**2
-    mean, spread, pooled = common.mean[way].numpy(), common.spread[way].numpy(), float(common.noise[way])
-    noise = np.full(len(weight), pooled)
-    for _ in range(2):
-        theta = _solve(xx, xz, noise, mean, spread)
-        rest = _left_over(xx, xz, zz, theta)
-        noise = np.maximum((rest + NOISE_ROWS * pooled) / (weight + NOISE_ROWS), 1e-3 * pooled)
-    return torch.from_numpy(theta * unit[:, None]).to(sums.xx.device)
+    """Of each series, in units of z."""
+    local = LocalFits.of(sums, common)
+    return torch.from_numpy(local.theta * local.unit[:, None]).to(sums.xx.device)
 
 
 def full(triangle: Array, k: int) -> Array:

@@ -91,7 +91,7 @@ def _in_time(
     times = np.unique(when[cutoffs >= 0])
     for group in np.array_split(times, min(len(times), EPOCHS)):
         state = walk.to(state, np.maximum(walk.rows_until(int(group[0])), walk.done), adapt | (first >= group[0]))
-        engine.learn_common(state)
+        engine.learn_common(state, range(len(walk.done)))
         for cutoff, at in zip(cutoffs, when, strict=True):
             series = np.flatnonzero((at >= group[0]) & (at <= group[-1]) & (cutoff >= 0))
             if len(series) == 0:

@@ -130,15 +130,14 @@ class NetworkEngine(Engine):
         """The same models, with a memory of their own for what series have in common."""
         return copy.copy(self)
 
-    def learn_common(self, state: SeriesState, known: int | None = None) -> bool:
-        """Learn what series have in common, if it is time. `state` may be a sample of `known` series."""
-        if not self.shares or not len(state.last):
-            return False
-        observations = float(state.context.count.sum()) * (known or len(state.last)) / len(state.last)
-        if not is_due(self.common, observations):
-            return False
-        self.common = self.models[0].learn_common(sampled(state).members[0], self.common, observations)
-        return True
+    def learn_common(
+        self, state: SeriesState, keys: Sequence[Any], observations: float | None = None, now: bool = False
+    ) -> None:
+        """Learn what series have in common, if it is time, or now. Of a sample, `observations` are those of all."""
+        if self.shares and len(keys):
+            total = float(state.context.count.sum()) if observations is None else observations
+            if now or is_due(self.common, total):
+                self.common = self.models[0].learn_common(sampled(state, keys).members[0], self.common, total)
 
     @functools.cached_property
     def networks(self) -> Sequence[Mapping[str, bytes]]:

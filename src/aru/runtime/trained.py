@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from aru.data.clock import Times
+from aru.data.columns import show_times
 from aru.data.frames import FrameStyle
 from aru.data.frequency import Frequency
 from aru.data.schema import Schema
@@ -79,6 +80,20 @@ class Trained(NamedTuple):
             "common": None if engine.common is None else engine.common.to_json(),
         }
         return Saved({**about, **model}, weights, {**known, **series}, states, networks)
+
+
+def facts_of(settings: Settings, trained: Trained | None) -> str:
+    """A forecaster in one line."""
+    told = {"model": repr(settings.model), "h": settings.h, "freq": repr(settings.freq)}
+    if trained is None:
+        return f"Forecaster({', '.join(f'{k}={v}' for k, v in told.items())}, not trained)"
+    schema, series = trained.runtime.schema, f"{len(trained.table):,} series"
+    if settings.model == PRETRAINED:
+        facts = f"h={settings.h}, freq={settings.freq!r}, {series}"
+        return f"Forecaster.from_pretrained({settings.size!r}, {facts})"
+    told |= {"input_size": schema.input_size, "lags": list(schema.lags), "distribution": repr(schema.distribution)}
+    (until,) = show_times(trained.until.max(keepdims=True), schema.clock)
+    return f"Forecaster({', '.join(f'{k}={v}' for k, v in told.items())}, {series}, trained until {until})"
 
 
 def begin_trained(runtime: ForecastRuntime) -> Trained:

@@ -53,6 +53,13 @@ def contents(store: Store) -> Contents:
     return Contents(about, index_of(keys, about.integer_ids), last, count.astype(np.int64))
 
 
+def observations(view: Transaction, about: About) -> int:
+    """The number of observations of all series. All records are read."""
+    layout, keys = Layout(about.layout), view.keys()
+    parts = (layout.unpack(require_known(some, view.get(some)), some, (COUNT,)) for some in chunks(keys, ROW_GROUP))
+    return int(sum(float(part[COUNT].sum()) for part in parts))
+
+
 def newest_time(view: Transaction, about: About) -> int | None:
     """The newest time of all series, None if there are none. All records are read if the store does not know it."""
     newest = view.newest()

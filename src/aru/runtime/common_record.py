@@ -1,0 +1,62 @@
+"""The record of what series have in common, in a store: read, written, and learned anew in epochs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+
+from aru.pretrained.effects import CommonEffects
+from aru.runtime.engine import NetworkEngine
+from aru.runtime.epochs import is_due, sample_of
+from aru.runtime.records import Record
+from aru.store import About, Key, Transaction, exchange
+
+COMMON, COUNTED = 0, 1  # keys of what series have in common, and of the number of their observations
+
+
+class CommonRecord:
+    """Keeps the record of an engine the same as that of a store, whichever process wrote it."""
+
+    def __init__(self) -> None:
+        self._read: bytes | None = None  # as it was read or written last
+
+    def read(self, view: Transaction, engine: NetworkEngine) -> None:
+        """Take over what was learned last."""
+        (record,) = view.get([COMMON], "panel") if engine.shares else (None,)
+        if record is not None and record != self._read:
+            self._read, engine.common = record, CommonEffects.from_json(json.loads(record))
+
+    def write(self, change: Transaction, engine: NetworkEngine) -> None:
+        """Keep what the engine has learned, unless that never changes."""
+        if engine.common is not None and not engine.common.frozen:
+            self._read = json.dumps(engine.common.to_json()).encode()
+            change.put([COMMON], [self._read], "panel")
+
+    def learn(
+        self,
+        change: Transaction,
+        engine: NetworkEngine,
+        about: About,
+        applied: int,
+        decode: Callable[[Sequence[Key]], Record],
+    ) -> None:
+        """Learn anew when series have grown enough, from the records of a sample of them.
+
+        Observations are counted in the store, so that it does not matter which process wrote them.
+        """
+        self.read(change, engine)
+        if not engine.shares or (engine.common is not None and engine.common.frozen):
+            return
+        (counted,) = change.get([COUNTED], "panel")
+        total = exchange.observations(change, about) if counted is None else int(counted) + applied
+        change.put([COUNTED], [str(total).encode()], "panel")
+        if counted is None or is_due(engine.common, total):
+            keys = change.keys()
+            some = [keys[at] for at in sample_of(keys)]
+            engine.learn_common(decode(some).now, some, total, now=True)
+            self.write(change, engine)
+
+    @staticmethod
+    def outdate(change: Transaction) -> None:
+        """Series came or went: what they have in common is learned anew at the next update."""
+        change.delete([COUNTED], "panel")
