@@ -50,6 +50,7 @@ def rows(engine: NetworkEngine, n: int, observed: bool) -> Rows:
         ds=torch.zeros(n, dtype=torch.int64, device=device),
         y=torch.rand(n, dtype=torch.float64, device=device) * 100,
         observed=torch.full((n,), observed, device=device),
+        held=torch.zeros(n, dtype=torch.bool, device=device),
         futr=torch.zeros(n, 2 * len(schema.futr[0]), device=device),
         futr_cat=torch.ones(n, len(schema.futr[1]) + len(schema.calendar), dtype=torch.int32, device=device),
         hist=torch.zeros(n, 2 * len(schema.hist[0]), device=device),

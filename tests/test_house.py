@@ -65,7 +65,7 @@ def test_the_name_of_a_constant_is_used_once() -> None:
     for path in FILES:
         for name in constants(path):
             found[name].append(places(path))
-    assert {"SHOWN", "FAR_FACTOR", "FAR_COUNT", "_LOADERS"} <= set(found)
+    assert {"SHOWN", "NEGATIVE", "NO_COUNT", "_LOADERS"} <= set(found)
     assert repeated(found) == {}
 
 

@@ -181,7 +181,7 @@ def test_covariates_beyond_the_arithmetic_are_refused_by_name() -> None:
 
 
 def test_the_largest_values_can_be_computed_with(plain: Forecaster) -> None:
-    with pytest.warns(AruWarning, match="times the mean size"):
+    with pytest.warns(AruWarning, match="far outside the range"):
         plain.update(both([TRAINED])[PLAIN].assign(y=1e30))
     plain.update(both([TRAINED + 1])[PLAIN])
     assert np.isfinite(plain.predict(level=[90]).drop(columns=["unique_id", "ds"]).to_numpy()).all()

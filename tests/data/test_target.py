@@ -52,7 +52,7 @@ def test_support_of_values() -> None:
 def test_auto_follows_training_and_says_so_when_values_leave_it() -> None:
     f = fit(warm())
     with pytest.warns(AruWarning, match=r"negative.*cut off at 0.*support='real'"):
-        f.update(next_rows(np.full(12, -4.0)))
+        f.update(next_rows(np.linspace(1.0, -4.0, 12)))
     assert (f.predict(level=[80]).drop(columns=["unique_id", "ds"]) >= 0).all(axis=None)
 
 
@@ -61,28 +61,29 @@ def test_what_is_new_is_said_once() -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for i in range(3):
-            f.update(frame([-4.0], [40 + i]))
+            f.update(frame([-1.0 - i], [40 + i]))
     assert [str(w.message)[:23] for w in caught] == ["New values are negative"]
 
 
 @pytest.mark.parametrize("both", [False, True])
 def test_a_value_that_is_hardly_of_its_series_is_named(both: bool) -> None:
-    """One next row of every series, or rows of any kind; a young series has no size yet."""
+    """One next row of every series, or rows of any kind; a value that others confirm is none."""
     df = pd.concat([warm(), frame(GROUND + np.arange(5), np.arange(35, 40), "b")])
     new = pd.concat([frame([999999], [40]), frame([999999], [40], "b")])
     f = fit(df)
-    with pytest.warns(AruWarning, match=r"1,000 times the mean size of its series at \(a, 40\)\..*leave it empty"):
-        f.update(pd.concat([new, frame([7], [41])]) if both else new)
+    with pytest.warns(AruWarning, match=r"far outside the range of its series at \(a, 40\), \(b, 40\)\. It is held"):
+        done = f.update(pd.concat([new, frame([7], [41])]) if both else new)
+    assert done.held_back.to_dict("list") == {"unique_id": ["a", "b"], "ds": [40, 40], "y": [999999.0] * 2}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        f.update(frame([4000], [50]))
+        f.update(frame([9], [50]))
 
 
 def test_real_support_forecasts_below_zero() -> None:
     f = fit(warm(), support="real")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        f.update(next_rows(np.full(12, -4.0)))
+        f.update(next_rows(np.linspace(1.0, -4.0, 12)))
     assert (f.predict(level=[80])["aru-lo-80"] < 0).all()
 
 

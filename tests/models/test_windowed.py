@@ -50,6 +50,7 @@ def draw_rows(n: int, length: int, generator: torch.Generator) -> Rows:
         ds=torch.randint(1, 1000, (n, length), generator=generator),
         y=torch.where(observed, y, 0.0),
         observed=observed,
+        held=torch.zeros_like(observed),
         futr=torch.randn(n, length, 2, generator=generator),
         futr_cat=torch.randint(0, 5, (n, length, 3), generator=generator, dtype=torch.int32),
         hist=torch.randn(n, length, 4, generator=generator),

@@ -153,7 +153,7 @@ def test_a_stream_a_save_and_a_forecaster_agree(tracked: Forecaster, tmp_path: P
     whole.update(new, STATIC)
     expected = whole.predict(future, level=[80, 90])
     tracked.save(tmp_path / "model")
-    wrong = rows("a", [30]).assign(y=1e3)
+    wrong = rows("a", [30]).assign(y=lambda df: 2 * df.y)
     with Stream(tmp_path / "model", tmp_path / "state.db", correctable_steps=2) as stream:
         for day in range(TRAINED, 40):
             stream.update(both([day], "abn") if day != 30 else pd.concat([wrong, both([day], "bn")]), STATIC)

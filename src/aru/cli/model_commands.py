@@ -120,7 +120,7 @@ def update(
             done = forecaster.apply(df, static_df, skip, allow_jump, request_of(data, form, late))
             if done.applied:
                 forecaster.save(model)
-        late_rows = form.named(to_pandas(done.late))
+        late_rows, held = (form.named(to_pandas(frame)) for frame in (done.late, done.held_back))
         show.result(
             {
                 "model": model,
@@ -129,6 +129,7 @@ def update(
                 "gaps_filled": done.gaps_filled,
                 "new_series": done.new_series,
                 "late": records(late_rows),
+                "held_back": records(held),
                 "series": len(forecaster.ids),
             }
         )
@@ -137,11 +138,12 @@ def update(
             "new series": len(done.new_series),
             "gaps filled": done.gaps_filled,
         }
-        counts |= {"already known": done.duplicates, "late": len(late_rows)}
+        counts |= {"already known": done.duplicates, "late": len(late_rows), "held back": len(held)}
         show.show(facts({name: f"{count:,}" for name, count in counts.items()}))
-        if len(late_rows):
-            show.say("Late rows, left out" + (f" (first {PREVIEW}):" if len(late_rows) > PREVIEW else ":"))
-            show.show(preview(late_rows))
+        for what, rows in (("Late rows, left out", late_rows), ("Outliers, taken as missing", held)):
+            if len(rows):
+                show.say(what + (f" (first {PREVIEW}):" if len(rows) > PREVIEW else ":"))
+                show.show(preview(rows))
         what = f"Saved {model}" if done.applied else f"Nothing new: {model} is unchanged"
         show.say(f"{what}, {len(forecaster.ids):,} series.")
 

@@ -18,13 +18,15 @@ from aru.data.panel import Panel
 class Rows(NamedTuple):
     """Encoded rows: (row, ...) of all series one after the other, or (series, row, ...).
 
-    A missing y is 0 with `observed` false. Each numeric covariate has two columns: the rescaled value, and whether it
-    is missing. Code 0 of a category is "unknown".
+    A missing y is 0 with `observed` false. A value that is held back as an outlier counts as missing: `observed` is
+    false and `held` true, and only the record remembers y. Each numeric covariate has two columns: the rescaled value,
+    and whether it is missing. Code 0 of a category is "unknown".
     """
 
     ds: Tensor  # int64
     y: Tensor  # float64
     observed: Tensor  # bool
+    held: Tensor  # bool
     futr: Tensor  # (..., 2 * numbers) float32
     futr_cat: Tensor  # (..., columns) int32; the calendar's columns come last
     hist: Tensor  # (..., 2 * numbers) float32
@@ -35,7 +37,12 @@ class Rows(NamedTuple):
         """Future rows as known at the origin: y and historic covariates are missing."""
         unknown = _unknown(hist_numbers, hist_categories, ds.device)
         y, observed, hist, hist_cat = (v.expand(*ds.shape, *v.shape) for v in unknown)
-        return cls(ds, y, observed, futr, futr_cat, hist, hist_cat)
+        return cls(ds, y, observed, observed, futr, futr_cat, hist, hist_cat)
+
+    @property
+    def came(self) -> Tensor:
+        """Which rows came with a value, held back or not."""
+        return self.observed | self.held
 
     def ahead(self) -> Rows:
         """The same rows as known at an earlier origin: without y and historic covariates."""

@@ -85,6 +85,7 @@ class Schema:
             ds=torch.from_numpy(panel.ds),
             y=torch.from_numpy(np.where(observed, panel.y, 0.0)),
             observed=torch.from_numpy(observed),
+            held=torch.zeros(len(observed), dtype=torch.bool),
             futr=futr,
             futr_cat=futr_cat,
             hist=hist,

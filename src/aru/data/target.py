@@ -7,12 +7,13 @@ binomial, and a `support` that is given.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from aru.data.columns import Bools, Floats
+from aru.data.clock import Clock
+from aru.data.columns import Bools, Floats, name_rows
 from aru.data.panel import Observations, Panel
 from aru.errors import ValueRangeError, warn
 from aru.settings import Settings
@@ -43,8 +44,6 @@ class Support(NamedTuple):
         return out
 
 
-# Values above FAR_FACTOR times the mean of at least FAR_COUNT values are probably codes or typos.
-FAR_FACTOR, FAR_COUNT = 1000, 10
 NEGATIVE, NO_COUNT = "negative", "not a count"
 ASKED = {
     "real": Support(False, False),
@@ -124,12 +123,11 @@ def warn_new(learned: Support, y: Floats, said: set[str]) -> None:
         warn(f"{what} Fit with `support='real'` to forecast them as they are.")
 
 
-def warn_far(panel: Panel, total: Floats, count: Floats) -> None:
-    """Warn about values far above the mean |y| of their series. At each row, `total` is its sum of |y| over `count`."""
-    far = (count >= FAR_COUNT) & (total > 0) & (np.abs(panel.y) / FAR_FACTOR > total / np.maximum(count, 1))
-    if far.any():
-        rows = panel.name_rows(np.flatnonzero(far))
+def warn_held(outliers: Mapping[str, Any], clock: Clock | None) -> None:
+    """Warn about rows (unique_id, ds, y) that are held back."""
+    if len(outliers["ds"]):
+        rows = name_rows(outliers["unique_id"], outliers["ds"], clock)
         warn(
-            f"y is more than {FAR_FACTOR:,} times the mean size of its series at {rows}. It is used, and distorts the "
-            "scale of its series for long; if it stands for a missing value, leave it empty.",
+            f"y lies far outside the range of its series at {rows}. It is held back: it counts as missing, unless later "
+            "values confirm the new range.",
         )

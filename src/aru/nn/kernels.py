@@ -18,6 +18,7 @@ from torch import Tensor
 from aru.nn.threads import in_parallel
 
 SIDE_BY_SIDE = 64  # systems that are solved together: the innermost loops run over them and vectorise
+ROWS_A_PART = 2**12  # series in one part of the screening
 FLOATS_A_PART = 2**16  # size of the systems in one part of the work: less is not worth a second thread
 
 
@@ -143,6 +144,64 @@ def _absorb(sxx, sxy, sn, ss, alphas, theta, h, y, w, steps, together, lo, hi):
                 sxy[b, j] *= kept
                 sn[b, j] *= kept
                 ss[b, j] *= kept
+
+
+LIMIT = 4.0  # ranges by which a value may leave the envelope
+FEW = 16.0  # values other than 0 until the limit is about twice that
+LEAST_RANGE = 0.25  # of the largest absolute value inside
+NARROWING = 1 - 0.5 ** (1 / 100)  # share of the way towards a value that differs from the one before
+ALIKE = 3.0  # factor between the distances of two values that confirm each other
+CONFIRMED_WITHIN = 4000.0  # rows times ranges
+
+
+def screen(
+    envelope: Sequence[Tensor], y: Tensor, came: Tensor, starts: Tensor, lengths: Tensor, skipped: Tensor
+) -> tuple[list[Tensor], Tensor]:
+    """See `aru.nn.envelope.hold_back`."""
+    new, held = [np.array(_array(value)) for value in envelope], np.zeros(len(y), np.bool_)
+    rows = [_array(value) for value in (y, came, starts, lengths, skipped)]
+    in_parallel(lambda lo, hi: _screen(*new, *rows, held, lo, hi), len(starts), ROWS_A_PART)
+    return [torch.from_numpy(value) for value in new], torch.from_numpy(held)
+
+
+@_compiled
+@no_type_check
+def _screen(low, high, last, values, doubt, waited, y, came, starts, lengths, skipped, held, lo, hi):
+    for i in range(lo, hi):
+        for r in range(starts[i], starts[i] + lengths[i]):
+            if waited[i] >= 0:
+                waited[i] += 1 + skipped[r]
+            if not came[r]:
+                continue
+            value = y[r]
+            least = LEAST_RANGE * max(abs(low[i]), abs(high[i]))
+            reach = max(high[i] - low[i], least)
+            out = max(value - high[i], low[i] - value)
+            accepted = values[i] < 2
+            if not accepted:
+                slack = 1 + FEW / values[i]
+                crossed = (value < 0 and low[i] >= 0) or (value > 0 and high[i] <= 0)
+                accepted = out <= LIMIT * slack * reach and not (crossed and abs(value) > least * slack)
+            if not accepted and waited[i] >= 0:
+                before = max(doubt[i] - high[i], low[i] - doubt[i])
+                alike = out <= ALIKE * before and before <= ALIKE * out
+                accepted = alike and (waited[i] <= 2 or waited[i] * out <= CONFIRMED_WITHIN * reach)
+                if accepted:
+                    waited[i] = -1
+            if not accepted:
+                held[r], doubt[i], waited[i] = True, value, 0
+                continue
+            values[i] += value != 0
+            moved = value != last[i]
+            if value > high[i]:
+                high[i] = value
+            elif moved:
+                high[i] += (value - high[i]) * NARROWING
+            if value < low[i]:
+                low[i] = value
+            elif moved:
+                low[i] += (value - low[i]) * NARROWING
+            last[i] = value
 
 
 EFFECT_AGE = 0.9995  # by which sums of effects are multiplied at every row

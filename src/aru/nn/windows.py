@@ -27,7 +27,7 @@ class Older(NamedTuple):
     """Values before the latest rows, in four bytes each: how far they are from the first value of their series."""
 
     base: Float[Tensor, " series"]  # that first value, in double precision
-    away: Float[Tensor, "series older"]  # in single precision; infinite where missing
+    away: Float[Tensor, "series older"]  # in single precision; infinite where missing, NaN where held back
     codes: UInt8[Tensor, "series older column"]  # what else a model keeps of them (`Model.codes`)
 
     @property

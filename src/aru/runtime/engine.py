@@ -11,12 +11,10 @@ import contextlib
 import copy
 import functools
 import hashlib
-import itertools
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -24,11 +22,13 @@ from aru.data.rows import Ragged, Rows, Static, Whole
 from aru.data.schema import Schema
 from aru.data.target import Rule, rules_of
 from aru.models.interface import Model
+from aru.nn.envelope import Envelope, hold_back
 from aru.nn.sessions import Sessions, export
 from aru.nn.threads import torch_on_one_thread
 from aru.nn.tree import concat, put, take, tree_map
 from aru.nn.windows import Context
 from aru.runtime.epochs import is_due, sampled
+from aru.runtime.portions import gather_rows, groups, segments, skipped_first
 from aru.runtime.state import SeriesState, empty_context, move_on
 from aru.runtime.truth import Experts, Following
 from aru.settings import PRETRAINED, Settings
@@ -76,6 +76,10 @@ class Engine(abc.ABC):
     def threads(self, n: int) -> contextlib.AbstractContextManager[None]:
         """Context manager that sets torch's threads for updates and forecasts of `n` series."""
         return torch_on_one_thread() if n > ONE_THREAD_SERIES else contextlib.nullcontext()
+
+    def screen(self, state: Any, data: Ragged) -> tuple[Any, Ragged]:
+        """Mark the rows that `advance` holds back as outliers (`Rows.held`). Also returns the states that follow."""
+        return state, data
 
     @abc.abstractmethod
     def advance(self, state: Any, data: Ragged, adapt: bool = True) -> Any:
@@ -186,7 +190,8 @@ class NetworkEngine(Engine):
         steps = torch.full((len(context.total),), -1, device=self.device)
         members = tuple(model.init_state(len(steps)) for model in self.models)
         state = SeriesState(torch.zeros_like(steps), steps, context, members)
-        return state if self.following is None else self.following.begin(state)
+        state = state if self.following is None else self.following.begin(state)
+        return state._replace(envelope=Envelope.empty(len(steps), self.device))
 
     def replay(self, part: Whole) -> SeriesState:
         """States of series that have consumed all of their rows."""
@@ -214,7 +219,19 @@ class NetworkEngine(Engine):
         return sizes, alphas
 
     def advance(self, state: SeriesState, data: Ragged, adapt: bool = True) -> SeriesState:
-        """Take in new rows of each series."""
+        """Take in new rows of each series. Outliers are held back: they count as missing."""
+        screened, data = self.screen(state, data)
+        # What is kept of an origin must not depend on how rows were delivered, so it has no envelope.
+        advanced = self._take_in(state._replace(envelope=()), data, adapt)
+        return advanced._replace(envelope=screened.envelope)
+
+    def screen(self, state: SeriesState, data: Ragged) -> tuple[SeriesState, Ragged]:
+        """Mark the rows that lie far outside the envelope of their series (`aru.nn.envelope`)."""
+        assert isinstance(state.envelope, Envelope)
+        envelope, data = hold_back(state.envelope, data)
+        return state._replace(envelope=envelope), data
+
+    def _take_in(self, state: SeriesState, data: Ragged, adapt: bool) -> SeriesState:
         n, each = len(data.lengths), data.each
         if self.device.type != "cpu":
             data = Ragged(*tree_map(lambda v: v.to(self.device), data[:4]))
@@ -229,7 +246,7 @@ class NetworkEngine(Engine):
             jump = torch.where(part.lengths > 0, skipped_first(part), 0)
             if jump.any():
                 state = self._jump(state, jump, adapt)
-            for index in _groups(part.lengths, self.at_once):
+            for index in groups(part.lengths, self.at_once):
                 if len(index) == len(part.lengths):  # one group of all, in order
                     state = self._advance_group(state, part, index, adapt)
                 else:
@@ -297,7 +314,7 @@ class NetworkEngine(Engine):
         chunk = self.settings.window_stride * max(1, min(64, REPLAYED_WINDOWS // len(index)))
         for lo in range(0, int(lengths.max()), chunk):
             steps = (lengths - lo).clamp(0, chunk)
-            rows = _gather(data.rows, data.starts[index] + lo, steps)
+            rows = gather_rows(data.rows, data.starts[index] + lo, steps)
             if bool((steps == 0).any()):  # short series of the group are done
                 live = (steps > 0).nonzero().squeeze(-1)
                 new = self._step(take(state, live), take(rows, live), steps[live], adapt)
@@ -312,7 +329,7 @@ class NetworkEngine(Engine):
         while bool((done < lengths).any()):
             steps = torch.minimum(lengths - done, following.left(state))
             live = steps.nonzero().squeeze(-1)
-            rows = _gather(data.rows, (data.starts[index] + done)[live], steps[live])
+            rows = gather_rows(data.rows, (data.starts[index] + done)[live], steps[live])
             here = state if len(live) == len(steps) else take(state, live)
             new = following.follow(self._step(here, rows, steps[live], adapt=True), self._experts)
             state = new if len(live) == len(steps) else put(state, live, new)
@@ -346,53 +363,3 @@ class NetworkEngine(Engine):
 
 def _mean(values: Sequence[Tensor]) -> Tensor:
     return values[0] if len(values) == 1 else torch.stack(list(values)).mean(0)
-
-
-def _gather(rows: Rows, starts: Tensor, lengths: Tensor) -> Rows:
-    """(series, row) rows, left-aligned; rows past a series' end are zero and unobserved."""
-    n = int(lengths.max())
-    at = torch.arange(n, device=starts.device)
-    inside = at < lengths[:, None]
-    index = torch.where(inside, starts[:, None] + at, 0)
-    return Rows(*(v[index].masked_fill_(~inside.reshape(*inside.shape, *(1,) * (v.ndim - 1)), 0) for v in rows))
-
-
-def _groups(lengths: Tensor, at_most: int) -> list[Tensor]:
-    """Indices of series with rows, grouped by the power of two of their number of rows."""
-    count = lengths.cpu().numpy()
-    order = np.log2(np.maximum(count, 1)).astype(int)
-    groups = []
-    for power in np.unique(order[count > 0]):
-        index = np.flatnonzero((order == power) & (count > 0))
-        groups += [torch.from_numpy(index[i : i + at_most]).to(lengths.device) for i in range(0, len(index), at_most)]
-    return groups
-
-
-def skipped_first(data: Ragged) -> Tensor:
-    """Steps skipped before the first row of each series."""
-    if len(data.skipped) == 0:
-        return torch.zeros_like(data.lengths)
-    return data.skipped[data.starts.clamp(max=len(data.skipped) - 1)]
-
-
-def segments(data: Ragged) -> list[Ragged]:
-    """Cut the rows of each series where steps were skipped: segment i of every series, for i = 0, 1, ..."""
-    if not data.skipped.any():
-        return [data]
-    cuts = data.skipped.nonzero().squeeze(-1).cpu().numpy()
-    starts, ends = data.starts.cpu().numpy(), (data.starts + data.lengths).cpu().numpy()
-    live = np.flatnonzero(ends > starts)
-    if len(live) == 0:
-        return [data]
-    live = live[np.argsort(starts[live])]  # series come in any order
-    owner = live[np.searchsorted(starts[live], cuts, side="right") - 1]
-    # Skips before the first row of a series are handled by `_jump`. Cuts outside belong to rows not taken in now.
-    inside = (starts[owner] < cuts) & (cuts < ends[owner])
-    owner, cuts = owner[inside], cuts[inside]
-    order = np.argsort(owner, kind="stable")
-    owner, cuts = owner[order], cuts[order]
-    rank = np.arange(len(owner)) - np.searchsorted(owner, owner)
-    bounds = np.repeat(ends[None], int(rank.max(initial=-1)) + 3, 0)
-    bounds[0], bounds[rank + 1, owner] = starts, cuts
-    edges = torch.from_numpy(bounds).to(data.starts.device)
-    return [Ragged(data.rows, lo, hi - lo, data.skipped) for lo, hi in itertools.pairwise(edges)]

@@ -34,9 +34,9 @@ def judge_past(freq: Frequency, ids: pd.Index[Any], record: Record, past: Panel)
     series, ds, y = series[near], past.ds[near], past.y[near]
     same = (seen.ds[series] == ds[:, None]) & seen.valid[series]
     found, where = same.any(1), same.argmax(1)
-    value, observed = seen.y[series, where], seen.observed[series, where]
-    duplicate = found & np.where(observed, value == y, np.isnan(y))
-    reasons[near[found & observed & ~duplicate]] = CONFLICT
+    value, came = seen.y[series, where], seen.came[series, where]
+    duplicate = found & np.where(came, value == y, np.isnan(y))
+    reasons[near[found & came & ~duplicate]] = CONFLICT
     reasons[near[duplicate]] = DUPLICATE
     return reasons
 
@@ -55,7 +55,8 @@ def _judge_older(reasons: Any, freq: Frequency, series: Ints, record: Record, pa
     value = (past.y[inside] - base).astype(np.float32)  # NaN where it is missing
     missing = np.isinf(away)
     reasons[inside[~missing & (away != value)]] = CONFLICT
-    reasons[inside[np.where(missing, np.isnan(value), away == value)]] = DUPLICATE
+    held = np.isnan(away) & ~np.isnan(value)  # which value was held back is not kept
+    reasons[inside[held | np.where(missing, np.isnan(value), away == value)]] = DUPLICATE
 
 
 class Remembered(NamedTuple):
@@ -63,18 +64,18 @@ class Remembered(NamedTuple):
 
     ds: Times
     y: Any
-    observed: Bools
+    came: Bools  # with a value, also one that was held back
     valid: Bools
 
 
 def remembered(record: Record) -> Remembered:
     """The rows of the context and the correctable rows of a record."""
     now, rows = record.now, record.now.context.rows
-    parts = [(rows.ds, rows.y, rows.observed, present_rows(now))]
+    parts = [(rows.ds, rows.y, rows.came, present_rows(now))]
     if isinstance(record.past, Past):
         recent = record.past.recent
         inside = torch.arange(record.correctable_steps, device=rows.ds.device) < record.buffered[:, None]
-        parts.append((recent.ds, recent.y, recent.observed, inside))
+        parts.append((recent.ds, recent.y, recent.came, inside))
     return Remembered(*(torch.cat(v, 1).cpu().numpy() for v in zip(*parts, strict=True)))
 
 

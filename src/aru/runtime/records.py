@@ -98,10 +98,18 @@ class Flat(NamedTuple):
     skipped: Ints
 
 
-def advance(engine: Engine, record: Record, new: Flat, corrected: Flat | None = None) -> Record:
+class Advanced(NamedTuple):
+    """New records, and the rows that were held back as outliers, with their series."""
+
+    record: Record
+    held: Flat
+
+
+def advance(engine: Engine, record: Record, new: Flat, corrected: Flat | None = None) -> Advanced:
     """Replace recent rows by corrected ones, then take in new rows."""
     if not isinstance(record.past, Past):
-        return Record(engine.advance(record.now, _ragged([new], len(record.now.last))))
+        data = engine.screen(record.now, _ragged([new], len(record.now.last)))[1]
+        return Advanced(Record(engine.advance(record.now, data)), _held(data))
     n, c = len(record.now.last), record.correctable_steps
     anchor, buffered = record.past.anchor, record.buffered.cpu()
     data = _ragged([_recent(record), *([] if corrected is None else [corrected]), new], n)
@@ -111,12 +119,25 @@ def advance(engine: Engine, record: Record, new: Flat, corrected: Flat | None = 
     # Corrected series are replayed from their anchor; the others continue from their state now.
     known = torch.where(changed, 0, buffered)
     start = _where(changed.to(engine.device), anchor, record.now)
-    now = engine.advance(start, data._replace(starts=data.starts + known, lengths=data.lengths - known, each=0))
+    left = data._replace(starts=data.starts + known, lengths=data.lengths - known, each=0)
+    screened = engine.screen(start, left)[1]
+    now = engine.advance(start, screened)
     leaving = (data.lengths - c).clamp(min=0)
     anchor = engine.advance(anchor, data._replace(lengths=leaving, each=0))
     at = (data.starts + leaving)[:, None] + torch.arange(c)
     kept = torch.arange(c) < (data.lengths - leaving)[:, None]
-    return Record(now, Past(anchor, _pick(data.rows, at, kept, record.past.recent)))
+    return Advanced(Record(now, Past(anchor, _pick(data.rows, at, kept, record.past.recent))), _held(screened))
+
+
+def _held(data: Ragged) -> Flat:
+    """The rows that are held back."""
+    at = data.rows.held.nonzero().squeeze(-1)
+    if len(at) == 0:
+        return Flat(np.zeros(0, np.int64), Rows(*(v[at] for v in data.rows)), np.zeros(0, np.int64))
+    begun = data.starts + torch.where(data.lengths > 0, 0, len(data.rows.y))  # series without rows own none
+    order = begun.argsort()
+    series = order[torch.searchsorted(begun[order], at, right=True) - 1]
+    return Flat(series.numpy(), Rows(*(v[at] for v in data.rows)), data.skipped[at].numpy())
 
 
 def take_back(engine: Engine, record: Record, kept: Tensor) -> Record:

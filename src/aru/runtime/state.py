@@ -15,6 +15,7 @@ from torch import Tensor
 
 from aru.data.rows import Rows, Static
 from aru.data.schema import Schema
+from aru.nn.envelope import Envelope
 from aru.nn.windows import Context, Older, Values, begun, sums_after
 
 
@@ -26,6 +27,7 @@ class SeriesState(NamedTuple):
     context: Context
     members: tuple[Any, ...]  # one NamedTuple of tensors per model
     followed: Any = ()  # with a gate or calibration: pending origin and what was learned (`aru.runtime.truth.Followed`)
+    envelope: Envelope | tuple[()] = ()  # of its values, by which outliers are held back; () inside an update
 
 
 def empty_context(schema: Schema, static: Static, kept: int, coded: int, device: torch.device) -> Context:
@@ -63,8 +65,9 @@ def move_on(
     older = context.older
     if older.away.shape[1]:
         older = begun(context, rows)
-        leaving = older.replaced(Values(old.y, old.observed)).away  # if they leave the latest rows
-        coming = older.replaced(Values(rows.y, rows.observed)).away
+        leaving, coming = (  # if they leave the latest rows
+            torch.where(v.held, torch.nan, older.replaced(Values(v.y, v.observed)).away) for v in (old, rows)
+        )
         length = older.away.shape[1]
         away = _latest(torch.cat([older.away, leaving], 1), coming, steps)[:, :length]
         codes = older.codes

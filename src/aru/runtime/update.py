@@ -20,7 +20,7 @@ from aru.data.frequency import Frequency
 from aru.data.jumps import Newest
 from aru.data.panel import Known, Observations, Panel, continuation, next_steps
 from aru.data.schema import Schema
-from aru.data.target import broken, refusal, warn_far, warn_new
+from aru.data.target import broken, refusal, warn_held, warn_new
 from aru.errors import ConfigError, LateError, Offending, ValueRangeError, quoted
 from aru.nn.tree import concat
 from aru.runtime.engine import Engine
@@ -45,12 +45,18 @@ class UpdateResult:
     gaps_filled: int
     new_series: list[Any]
     left_out: dict[str, Any] = dataclasses.field(repr=False, compare=False)
+    outliers: dict[str, Any] = dataclasses.field(repr=False, compare=False)
     style: FrameStyle = dataclasses.field(repr=False, compare=False)
 
     @functools.cached_property
     def late(self) -> Any:
         """A frame of the rows that were left out: unique_id, ds, y and reason."""
         return self.style.build(self.left_out)
+
+    @functools.cached_property
+    def held_back(self) -> Any:
+        """A frame of the rows that were applied as missing values, because y is an outlier: unique_id, ds and y."""
+        return self.style.build(self.outliers)
 
 
 class Tally(NamedTuple):
@@ -122,8 +128,6 @@ def compute_update(
         raise _late_error(new.name, left_out, engine.schema.clock)
     warn_new(engine.schema.support, np.concatenate([panel.y, past.y[corrected]]), engine.said)
     at = ids.get_indexer(panel.ids)
-    context = record.now.context
-    warn_far(panel, *(np.append(v.cpu().numpy(), 0.0)[at][panel.series] for v in (context.total, context.count)))
     panel = begin_with_values(panel, at < 0, new.name)
     touched = np.zeros(len(ids), bool)
     touched[at[at >= 0]] = True
@@ -131,6 +135,14 @@ def compute_update(
         touched[ids.get_indexer(past.ids)[past.series[corrected]]] = True
     new_ids = panel.ids[at < 0]
     tally = _tally(new.ids, panel, past, ~wrong, corrected)
+    names = ids[touched].append(new_ids) if len(new_ids) else ids[touched]
+    advanced, outliers = None, _outliers(names, None)
+    if len(names):
+        base = _base(engine, record.select(np.flatnonzero(touched)), new_ids, static_df)
+        corrections = _flat(engine.schema, names, past.select(corrected)) if corrected.any() else None
+        advanced, held = advance(engine, base, _flat(engine.schema, names, panel), corrections)
+        outliers = _outliers(names, held)
+        warn_held(outliers, engine.schema.clock)
     result = UpdateResult(
         applied=int(tally.applied.sum()),
         duplicates=int(tally.duplicates.sum()),
@@ -138,29 +150,23 @@ def compute_update(
         gaps_filled=int(tally.gaps_filled.sum()),
         new_series=list(new_ids),
         left_out=left_out,
+        outliers=outliers,
         style=style,
     )
-    repeated = _left_out(past, reasons, ~wrong)
-    names = ids[touched].append(new_ids) if len(new_ids) else ids[touched]
-    if len(names) == 0:
-        return Update(names, new_ids, None, result, tally, repeated)
-    base = _base(engine, record.select(np.flatnonzero(touched)), new_ids, static_df)
-    corrections = _flat(engine.schema, names, past.select(corrected)) if corrected.any() else None
-    advanced = advance(engine, base, _flat(engine.schema, names, panel), corrections)
-    return Update(names, new_ids, advanced, result, tally, repeated)
+    return Update(names, new_ids, advanced, result, tally, _left_out(past, reasons, ~wrong))
 
 
 def _take_next(engine: Engine, style: FrameStyle, panel: Panel, record: Record) -> Update:
     """Fast path for the usual update: exactly one row per series, its next step."""
     n = len(panel.ids)
     each, none = np.ones(n, np.int64), np.zeros(n, np.int64)
-    context = record.now.context
     warn_new(engine.schema.support, panel.y, engine.said)
-    warn_far(panel, context.total.cpu().numpy(), context.count.cpu().numpy())
     nobody = NOBODY[engine.schema.integer_ids]
     nothing = {"unique_id": nobody.to_numpy(), "ds": panel.ds[:0], "y": panel.y[:0], "reason": NO_REASONS}
-    result = UpdateResult(n, 0, 0, 0, [], nothing, style)
-    advanced = advance(engine, record, Flat(np.arange(n), engine.schema.encode(panel), panel.skipped))
+    advanced, held = advance(engine, record, Flat(np.arange(n), engine.schema.encode(panel), panel.skipped))
+    outliers = _outliers(panel.ids, held)
+    warn_held(outliers, engine.schema.clock)
+    result = UpdateResult(n, 0, 0, 0, [], nothing, outliers, style)
     return Update(panel.ids, nobody, advanced, result, Tally(panel.ids, each, none, none, none), nothing)
 
 
@@ -195,6 +201,14 @@ def _left_out(past: Panel, reasons: Any, which: Bools) -> dict[str, Any]:
         "y": past.y[which],
         "reason": reasons[which],
     }
+
+
+def _outliers(names: pd.Index[Any], held: Flat | None) -> dict[str, Any]:
+    """The columns of rows that were held back; their series are numbered as in `names`."""
+    none = np.zeros(0, np.int64)
+    if held is None:
+        return {"unique_id": names[none].to_numpy(), "ds": none, "y": none.astype(float)}
+    return {"unique_id": names[held.series].to_numpy(), "ds": held.rows.ds.numpy(), "y": held.rows.y.numpy()}
 
 
 def _base(engine: Engine, known: Record, new_ids: pd.Index[Any], static_df: Any) -> Record:

@@ -209,7 +209,7 @@ class Monitor:
         seen = state.context.rows
         rows = np.zeros(tuple(seen.ds.shape), ROW)
         rows["ds"] = seen.ds.cpu().numpy()
-        rows["y"] = torch.where(seen.observed, seen.y, torch.nan).cpu().numpy()
+        rows["y"] = torch.where(seen.came, seen.y, torch.nan).cpu().numpy()
         for name in FORECAST_FIELDS:
             rows[name] = np.nan
         valid: Bools = present_rows(state).cpu().numpy()

@@ -111,6 +111,14 @@ class LateRow(BaseModel):
     reason: str
 
 
+class HeldRow(BaseModel):
+    """A row whose value was held back as an outlier."""
+
+    unique_id: str | int
+    ds: str | int
+    y: float
+
+
 class UpdateReport(BaseModel):
     """What became of the rows of a request."""
 
@@ -120,6 +128,7 @@ class UpdateReport(BaseModel):
     gaps_filled: int = Field(description="Steps without a row, taken as missing values.")
     new_series: list[str | int]
     late: list[LateRow]
+    held_back: list[HeldRow] = Field(description="Applied as missing values: y is far outside the range of its series.")
 
 
 class Forecasts(BaseModel):

@@ -271,7 +271,7 @@ class Service:
         latest = state.context.rows
         return {
             **self._rows(ids.tolist(), state)[0],
-            "y": float(latest.y[0, -1]) if latest.observed[0, -1] else None,
+            "y": float(latest.y[0, -1]) if latest.came[0, -1] else None,
             "effective_sample_size": None if sizes is None else sizes[0][0].tolist(),
             "aging_factors": None if sizes is None else sizes[1].tolist(),
         }
@@ -341,13 +341,14 @@ def _reports(update: Update, requests: Sequence[UpdateRequest], datetime: Clock 
         for name in ("applied", "duplicates", "corrected", "gaps_filled")
     }
     reports: list[dict[str, Any]] = [
-        {**{name: values[i] for name, values in counts.items()}, "new_series": [], "late": []} for i in range(n)
+        {**{name: values[i] for name, values in counts.items()}, "new_series": [], "late": [], "held_back": []}
+        for i in range(n)
     ]
     for key in update.new_ids.tolist():
         reports[owner[key]]["new_series"].append(key)
-    if len(update.result.left_out["ds"]):
-        for row in outgoing.to_rows(update.result.left_out, datetime):
-            reports[owner[row["unique_id"]]]["late"].append(row)
+    for name, columns in (("late", update.result.left_out), ("held_back", update.result.outliers)):
+        for row in outgoing.to_rows(columns, datetime) if len(columns["ds"]) else ():
+            reports[owner[row["unique_id"]]][name].append(row)
     return reports
 
 

@@ -22,6 +22,7 @@ from aru.runtime.screening import repeats
 from aru.runtime.update import Late, Update
 from aru.stream import Stream
 
+HELD_BACK = "an outlier: applied as a missing value"
 FORECAST, NO_FORECAST, LEFT_OUT, STATE = "forecast", "no_forecast", "left_out", "state"
 Part = tuple[str, Mapping[str, Any]]  # a kind of rows, and their columns
 
@@ -71,7 +72,9 @@ def forecast_shard(
     static = latest_rows(rows) if settings.stat_exog_list else None
     late: Late = "correct" if options.correctable_steps else "skip"
     update = stream.apply(rows, static, late, invalid="skip", allow_jump=options.allow_jump)
-    for left in (update.result.left_out, update.repeated):
+    held = update.result.outliers
+    held = {**held, "reason": np.full(len(held["ds"]), HELD_BACK, dtype=object)}
+    for left in (update.result.left_out, update.repeated, held):
         if len(left["ds"]):
             yield LEFT_OUT, {**left, "ds": _times(stream, left["ds"])}
     if update.record is None:

@@ -30,6 +30,7 @@ from aru.data.panel import Panel, read_panel
 from aru.data.rows import Ragged, Whole
 from aru.data.schema import Schema, choose_lags, context_length
 from aru.errors import ColumnError, InputError, TooLittleDataError, name_series, quoted, verbatim, warn
+from aru.nn.envelope import Envelope, hold_back
 from aru.settings import Settings
 from aru.training.batches import TrainingData, is_long, trained_lengths
 
@@ -248,12 +249,14 @@ class History:
     def _encode(self, index: int) -> TrainingData:
         panel, schema = self._panel(index), self.schema
         static = read_static(self._static_df, panel.ids, self._settings.stat_exog_list)
+        each = (torch.from_numpy(v) for v in (panel.starts, panel.lengths, panel.skipped))
+        _, data = hold_back(Envelope.empty(len(panel.ids)), Ragged(schema.encode(panel), *each))
         return TrainingData(
             names=[str(i) for i in panel.ids],
-            rows=schema.encode(panel),
+            rows=data.rows,
             static=schema.encode_static(static, panel.ids),
-            starts=torch.from_numpy(panel.starts),
-            lengths=torch.from_numpy(panel.lengths),
+            starts=data.starts,
+            lengths=data.lengths,
             val_size=self.val_size,
             withheld=self.withheld,
         )
