@@ -12,6 +12,7 @@ import torch
 from hypothesis import settings
 
 from aru.runtime.engine import NetworkEngine
+from tests import postgres
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -61,3 +62,16 @@ def data_dir() -> Path:
     if not path.is_dir():
         pytest.skip(f"no data folder at {path}: set ARU_DATA to the folder of the real data sets")
     return path
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[postgres.Server]:
+    """A PostgreSQL server of the tests' own; tests that need it are skipped where there is none."""
+    with postgres.running() as server:
+        yield server
+
+
+@pytest.fixture
+def postgres_url(postgres_server: postgres.Server) -> str:
+    """The address of a new store in PostgreSQL."""
+    return postgres.new_url(postgres_server)

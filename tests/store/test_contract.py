@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from aru import store as stores
 from aru.errors import StorageError
 from aru.store import About, Kind, MemoryStore, SQLiteStore, Store
 from tests.spark.fakes import FakeMapState, FakeValueState
@@ -29,12 +30,16 @@ def spark_store() -> Store:
     return store
 
 
-def opener(kind: str, folder: Path) -> Iterator[Open]:
+def opener(kind: str, request: pytest.FixtureRequest, folder: Path) -> Iterator[Open]:
     """Opens the same store again and again; closes all of them in the end."""
     shared, opened = spark_store() if kind == "spark" else MemoryStore(), list[Store]()
+    url = request.getfixturevalue("postgres_url") if kind == "postgres" else None
 
     def make() -> Store:
-        opened.append(SQLiteStore(folder / "state.db") if kind == "sqlite" else shared)
+        if url is not None:
+            opened.append(stores.open_store(url))
+        else:
+            opened.append(SQLiteStore(folder / "state.db") if kind == "sqlite" else shared)
         return opened[-1]
 
     yield make
@@ -42,16 +47,16 @@ def opener(kind: str, folder: Path) -> Iterator[Open]:
         store.close()
 
 
-@pytest.fixture(params=["memory", "sqlite", "spark"])
+@pytest.fixture(params=["memory", "sqlite", "spark", "postgres"])
 def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
     """Every store."""
-    yield from opener(request.param, tmp_path)
+    yield from opener(request.param, request, tmp_path)
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
 def open_whole(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
     """Every store that sees a whole panel. On Spark a store is a shard of one."""
-    yield from opener(request.param, tmp_path)
+    yield from opener(request.param, request, tmp_path)
 
 
 def fill(store: Store, **records: bytes) -> None:

@@ -1,7 +1,8 @@
 """Stores of records: one record of bytes per series, in transactions.
 
-SQLiteStore   one durable file, safe for many threads and processes
-MemoryStore   in memory, lost with the process
+SQLiteStore     one durable file, safe for many threads and processes
+PostgresStore   a database, for writers on several hosts; in `postgres`, which needs the driver
+MemoryStore     in memory, lost with the process
 
 `contract` defines the interface of a store, `layout` the bytes of a record, `exchange` writes and reads exports,
 `folder` writes and reads saved models, `receipts` recognises requests that are sent again.
@@ -11,6 +12,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from aru.errors import StorageError, verbatim
+from aru.store.address import is_database
 from aru.store.contract import About, Key, Kind, Store, Transaction
 from aru.store.memory import MemoryStore
 from aru.store.sqlite import SQLiteStore
@@ -19,7 +22,20 @@ __all__ = ["About", "Key", "Kind", "MemoryStore", "SQLiteStore", "Store", "Trans
 
 
 def open_store(store: Store | str | Path | None) -> Store:
-    """A store: the given object, the SQLite file at a path, or for None a new one in memory."""
+    """A store: the given object, a database by its address, the SQLite file at a path, or for None one in memory."""
     if isinstance(store, Store):
         return store
+    if isinstance(store, str) and is_database(store):
+        return _open_database(store)
     return MemoryStore() if store is None else SQLiteStore(store)
+
+
+def _open_database(url: str) -> Store:
+    try:
+        from aru.store.postgres import PostgresStore
+    except ImportError as error:
+        raise StorageError(
+            f"A store in PostgreSQL needs the package psycopg ({verbatim(error)})",
+            "Install it: pip install 'aru-forecast[postgres]'.",
+        ) from error
+    return PostgresStore(url)

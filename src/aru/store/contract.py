@@ -90,7 +90,7 @@ class Transaction(abc.ABC):
 
     @abc.abstractmethod
     def version(self) -> int:
-        """Number of writing transactions before this one."""
+        """Number of writing transactions before this one: while it stays the same, so does the store."""
 
     @abc.abstractmethod
     def describe(self, about: About) -> None:
@@ -138,7 +138,7 @@ class Transaction(abc.ABC):
 
 
 class Store(abc.ABC):
-    """Records by kind and key, with one writer at a time."""
+    """Records by kind and key. A series has one writer at a time."""
 
     @abc.abstractmethod
     def __str__(self) -> str:
@@ -149,8 +149,13 @@ class Store(abc.ABC):
         """A consistent view. It never waits while a writer computes."""
 
     @abc.abstractmethod
-    def writing(self) -> contextlib.AbstractContextManager[Transaction]:
-        """An exclusive writer. An exception undoes everything; leaving without one makes changes durable."""
+    def writing(self, keys: Sequence[Key] | None = None) -> contextlib.AbstractContextManager[Transaction]:
+        """A writer of these series, or of the whole store. An exception undoes everything.
+
+        Leaving without one makes changes durable. Writers that share a series take turns; those that do not may work at
+        the same time, where the store can do that. A writer of some series changes no others, and tells the newest time
+        if it changes any (`keep_newest`), which it cannot lower.
+        """
 
     @abc.abstractmethod
     def close(self) -> None:

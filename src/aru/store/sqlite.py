@@ -69,8 +69,8 @@ class SQLiteStore(Store):
             yield _SQLiteTransaction(connection)
 
     @contextlib.contextmanager
-    def writing(self) -> Iterator[Transaction]:
-        """The only writer among all threads and processes."""
+    def writing(self, keys: Sequence[Key] | None = None) -> Iterator[Transaction]:
+        """The only writer among all threads and processes, whatever its series."""
         self._after_fork()
         with self._writer, self._transaction("BEGIN IMMEDIATE") as connection:
             change = _SQLiteTransaction(connection)

@@ -47,8 +47,8 @@ class StagedStore(Store):
             yield _Staged(self, self._version)
 
     @contextlib.contextmanager
-    def writing(self) -> Iterator[Transaction]:
-        """The only writer; changes are applied at the end."""
+    def writing(self, keys: Sequence[Key] | None = None) -> Iterator[Transaction]:
+        """The only writer, whatever its series; changes are applied at the end."""
         with self._writer:
             staged = _Staged(self, self._version)
             yield staged

@@ -1,0 +1,359 @@
+"""A PostgreSQL database: durable, and shared by many processes on many hosts.
+
+Writers of different series work side by side. Each takes its locks in one order, so that nobody waits in a circle:
+
+1. the whole store, together with other writers; or alone, where no series are named,
+2. the rows of its series in the order of their ids; a new series gets an empty row, for which others wait, too,
+3. the rows of digests of requests, in order,
+4. what the panel shares, when it is written,
+5. a row of `part` that nobody else holds: it counts transactions and has the newest time. Sum and maximum of all parts
+   are those of the store, so there is no row that every writer needs.
+
+All locks end with the transaction, and a transaction with its connection. A writer reads after it has the locks
+(READ COMMITTED); a reader sees one moment (REPEATABLE READ) and locks nothing. Ids are bytes that sort as ids do.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+
+import psycopg
+
+from aru.errors import StorageError, verbatim
+from aru.store import database
+from aru.store.address import read_address
+from aru.store.contract import About, Key, Kind, Store, Transaction
+from aru.store.database import Session
+
+KEPT_OPEN = 8  # idle connections
+FLUSHED = 2**25  # bytes of changes that are kept before they are sent
+TOGETHER = 2**8  # records a statement: more do not fit the memory that the server gives it
+ASKED = 2**10  # records that are read at a time
+HEAD = "SELECT coalesce(sum(transactions), 0)::bigint, max(newest) FROM part"
+SMALLEST = -(2**63)  # integer id
+_stores: weakref.WeakSet[PostgresStore] = weakref.WeakSet()
+
+
+class PostgresStore(Store):
+    """Records in a schema of a PostgreSQL database, created on first use.
+
+    Args:
+        url: `postgresql://user@host/database?schema=name`; without a schema it is "aru". The password may come from
+            PGPASSWORD or ~/.pgpass as well.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.address = read_address(url)
+        self._idle: list[Session] = []
+        self._process = os.getpid()
+        self._prepared = False
+        self._lock = database.lock_of(self.address)
+        _stores.add(self)
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[Transaction]:
+        """A consistent view. Readers and writers do not wait for each other."""
+        with database.named_errors(self.address):
+            begin = f"BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY; {HEAD}"
+            session, head = self._begin(begin)
+            with self._ending(session):
+                yield _View(session, head)
+                session.execute("COMMIT")
+
+    @contextlib.contextmanager
+    def writing(self, keys: Sequence[Key] | None = None) -> Iterator[Transaction]:
+        """The only writer of these series, or of the whole store."""
+        with database.named_errors(self.address):
+            begin = "BEGIN ISOLATION LEVEL READ COMMITTED, READ WRITE; SELECT pg_advisory_xact_lock"
+            if keys is None:
+                session, head = self._begin(f"{begin}({self._lock}); {HEAD}")
+            else:
+                session, head = self._begin(f"{begin}_shared({self._lock})")
+            with self._ending(session):
+                change = _Change(session, head, keys)
+                yield change
+                change.finish()
+
+    def exists(self) -> bool:
+        """Whether there is a store, which this does not create."""
+        with (
+            database.named_errors(self.address),
+            contextlib.closing(database.connect(self.address)) as session,
+        ):
+            return database.version_of(session, self.address) > 0
+
+    def __str__(self) -> str:
+        return self.address.shown
+
+    def close(self) -> None:
+        """Close idle connections."""
+        self._after_fork()
+        while self._idle:
+            self._idle.pop().close()
+
+    def __del__(self) -> None:
+        if self._process == os.getpid():
+            self.close()
+
+    def _begin(self, statements: str) -> tuple[Session, tuple[int, int | None]]:
+        """A session that has begun a transaction, and the last row that these statements return.
+
+        A connection that waited here may have lost its server since: then another one is made, once.
+        """
+        self._after_fork()
+        session, waited = (self._idle.pop(), True) if self._idle else (self._connect(), False)
+        try:
+            return session, _last_row(session, statements)
+        except psycopg.OperationalError:
+            closed = session.closed
+            session.close()
+            if not (waited and closed):
+                raise
+        except BaseException:
+            session.close()
+            raise
+        self.close()  # others have lost it as well
+        session = self._connect()
+        try:
+            return session, _last_row(session, statements)
+        except BaseException:
+            session.close()
+            raise
+
+    @contextlib.contextmanager
+    def _ending(self, session: Session) -> Iterator[None]:
+        """Undo what is not complete, and keep a session that can be used again."""
+        try:
+            yield
+        finally:
+            with contextlib.suppress(psycopg.Error):
+                if session.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
+                    session.execute("ROLLBACK")
+            done = session.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+            if done and len(self._idle) < KEPT_OPEN and self._process == os.getpid():
+                self._idle.append(session)
+            else:
+                session.close()
+
+    def _connect(self) -> Session:
+        session = database.connect(self.address)
+        try:
+            if not self._prepared:
+                database.prepare(session, self.address)
+                self._prepared = True
+        except BaseException:
+            session.close()
+            raise
+        return session
+
+    def _after_fork(self) -> None:
+        """In a child process start with new connections; those of the parent must not be closed here."""
+        if self._process != os.getpid():
+            self._parents = self._idle
+            self._process, self._idle = os.getpid(), []
+
+
+@atexit.register
+def _close_stores() -> None:
+    for store in list(_stores):
+        store.close()
+
+
+def _last_row(session: Session, statements: str) -> tuple[int, int | None]:
+    cursor = session.execute(statements, prepare=False)
+    while cursor.nextset():
+        pass
+    row = cursor.fetchone()
+    assert row is not None
+    return row[0], row[-1]
+
+
+def _as_bytes(key: Key) -> bytes:
+    """An id as bytes that sort as ids do, integers before strings."""
+    return b"s" + key.encode() if isinstance(key, str) else b"i" + (key - SMALLEST).to_bytes(8, "big")
+
+
+def _as_key(data: bytes) -> Key:
+    return data[1:].decode() if data[:1] == b"s" else int.from_bytes(data[1:], "big") + SMALLEST
+
+
+class _View(Transaction):
+    """What a transaction reads."""
+
+    def __init__(self, session: Session, head: tuple[int, int | None]) -> None:
+        self._session = session
+        self._version, self._stored_newest = head
+
+    def about(self) -> About | None:
+        row = self._session.execute("SELECT description FROM about").fetchone()
+        return None if row is None else About.from_json(row[0])
+
+    def version(self) -> int:
+        return self._version
+
+    def newest(self) -> int | None:
+        return self._stored_newest
+
+    def get(self, keys: Sequence[Key], kind: Kind = "series") -> list[bytes | None]:
+        ids = [_as_bytes(key) for key in keys]
+        found = self._load(ids, kind)
+        return [found.get(id) or None for id in ids]  # a row without a record is only a lock
+
+    def keys(self, kind: Kind = "series") -> list[Key]:
+        return [_as_key(id) for id in sorted(self._ids(kind))]
+
+    def _load(self, ids: Sequence[bytes], kind: Kind) -> dict[bytes, bytes | None]:
+        found: dict[bytes, bytes | None] = {}
+        with self._session.cursor(binary=True) as cursor:
+            for at in range(0, len(ids), ASKED):
+                some = list(ids[at : at + ASKED])
+                found.update(cursor.execute(f"SELECT id, record FROM {kind} WHERE id = ANY(%b)", [some]).fetchall())
+        return found
+
+    def _ids(self, kind: Kind) -> set[bytes]:
+        with self._session.cursor(binary=True) as cursor:
+            return {id for (id,) in cursor.execute(f"SELECT id FROM {kind}")}
+
+    def describe(self, about: About) -> None:
+        raise _read_only()
+
+    def put(self, keys: Sequence[Key], records: Sequence[bytes], kind: Kind = "series") -> None:
+        raise _read_only()
+
+    def delete(self, keys: Sequence[Key], kind: Kind = "series") -> None:
+        raise _read_only()
+
+    def keep_newest(self, time: int) -> None:
+        raise _read_only()
+
+
+def _read_only() -> StorageError:
+    return StorageError("This view of the store is for reading", "Open the store for writing.")
+
+
+class _Change(_View):
+    """A writing transaction. Changes are kept here and sent at the end, or when they are many."""
+
+    def __init__(self, session: Session, head: tuple[int, int | None], keys: Sequence[Key] | None) -> None:
+        super().__init__(session, head)
+        self._alone = keys is None
+        self._changed: dict[Kind, dict[bytes, bytes | None]] = {"series": {}, "request": {}, "panel": {}}
+        self._made: dict[Kind, set[bytes]] = {"series": set(), "request": set(), "panel": set()}  # rows as locks
+        self._bytes = 0  # of changes that are not sent yet
+        self._touched = False  # whether series were changed
+        self._newest: int | None = None  # what `keep_newest` was told
+        self._locked: set[bytes] = set()  # series
+        if keys is not None:
+            self._locked = {_as_bytes(key) for key in keys}
+            with session.pipeline():
+                made = self._lock(self._locked, "series")
+                asked = session.execute(HEAD)
+            self._made["series"] = {id for cursor in made for (id,) in cursor}
+            row = asked.fetchone()
+            assert row is not None
+            self._version, self._stored_newest = row
+
+    def describe(self, about: About) -> None:
+        self._session.execute("DELETE FROM about")
+        self._session.execute("INSERT INTO about VALUES (%s)", [about.to_json()])
+
+    def newest(self) -> int | None:
+        return self._newest if self._touched or self._newest is not None else self._stored_newest
+
+    def keep_newest(self, time: int) -> None:
+        self._newest = time
+
+    def put(self, keys: Sequence[Key], records: Sequence[bytes], kind: Kind = "series") -> None:
+        self._change(zip(map(_as_bytes, keys), records, strict=True), kind)
+
+    def delete(self, keys: Sequence[Key], kind: Kind = "series") -> None:
+        self._change(((_as_bytes(key), None) for key in keys), kind)
+
+    def finish(self) -> None:
+        """Send all changes and commit."""
+        if self._touched and self._newest is None and not self._alone:
+            raise RuntimeError("a writer of some series must tell the newest time")
+        with self._session.pipeline():
+            self._flush()
+            for kind, made in self._made.items():
+                if made:  # series that did not begin, requests that were not kept
+                    self._session.execute(f"DELETE FROM {kind} WHERE id = ANY(%b) AND record = ''", [list(made)])
+            self._close_part()
+            self._session.execute("COMMIT")
+
+    def _change(self, changes: Iterator[tuple[bytes, bytes | None]], kind: Kind) -> None:
+        kept = self._changed[kind]
+        before = len(kept)
+        for id, record in changes:
+            kept[id] = record
+            self._bytes += 0 if record is None else len(record)
+        self._touched |= kind == "series" and len(kept) > 0
+        if kind == "series" and not self._alone and len(kept) > before and not kept.keys() <= self._locked:
+            strange = next(iter(kept.keys() - self._locked))
+            raise RuntimeError(f"series {_as_key(strange)!r} is changed by a writer of others")
+        if self._bytes > FLUSHED:
+            self._flush()
+
+    def _load(self, ids: Sequence[bytes], kind: Kind) -> dict[bytes, bytes | None]:
+        kept = self._changed[kind]
+        unsent = [id for id in ids if id not in kept] if kept else ids
+        if kind == "request" and not self._alone and unsent:  # to be read, changed and written by one at a time
+            for cursor in self._lock(set(unsent), kind):
+                self._made[kind].update(id for (id,) in cursor)
+        return {**super()._load(unsent, kind), **kept}
+
+    def _ids(self, kind: Kind) -> set[bytes]:
+        kept = self._changed[kind]
+        there = (super()._ids(kind) - self._made[kind]) | kept.keys()
+        return there - {id for id, record in kept.items() if record is None}
+
+    def _lock(self, ids: set[bytes], kind: Kind) -> list[psycopg.Cursor[tuple[bytes]]]:
+        """Lock rows in order. Ids without one get an empty row; the cursors return these."""
+        statement = (
+            f"INSERT INTO {kind} SELECT unnest(%b::bytea[]), '' "
+            "ON CONFLICT (id) DO UPDATE SET record = '' WHERE false RETURNING id"
+        )
+        ordered, cursors = sorted(ids), []
+        for at in range(0, len(ordered), ASKED):
+            cursors.append(self._session.cursor(binary=True))
+            cursors[-1].execute(statement, [ordered[at : at + ASKED]])
+        return cursors
+
+    def _flush(self) -> None:
+        """Send the changes that are kept here, sorted, series first."""
+        for kind, changed in self._changed.items():
+            gone = sorted(id for id, record in changed.items() if record is None)
+            if gone:
+                self._session.execute(f"DELETE FROM {kind} WHERE id = ANY(%b)", [gone])
+            put = sorted((id, record) for id, record in changed.items() if record is not None)
+            has_rows = not self._alone and kind != "panel"
+            statement = (
+                f"UPDATE {kind} SET record = new.record FROM unnest(%b::bytea[], %b::bytea[]) AS new(id, record) "
+                f"WHERE {kind}.id = new.id"
+                if has_rows
+                else f"INSERT INTO {kind} SELECT * FROM unnest(%b::bytea[], %b::bytea[]) "
+                "ON CONFLICT (id) DO UPDATE SET record = excluded.record"
+            )
+            for at in range(0, len(put), TOGETHER):
+                some = put[at : at + TOGETHER]
+                self._session.execute(statement, [[id for id, _ in some], [record for _, record in some]])
+            self._made[kind] -= changed.keys()
+            changed.clear()
+        self._bytes = 0
+
+    def _close_part(self) -> None:
+        """Count this transaction in a part that is free, together with the newest time."""
+        newest = self.newest()
+        if self._alone and newest != self._stored_newest:
+            self._session.execute("UPDATE part SET newest = NULL WHERE newest IS NOT NULL")
+        self._session.execute(
+            """WITH mine AS (
+                UPDATE part SET transactions = transactions + 1, newest = greatest(newest, %(newest)s::bigint)
+                WHERE slot = (SELECT slot FROM part LIMIT 1 FOR UPDATE SKIP LOCKED) RETURNING 1
+            ) INSERT INTO part (transactions, newest) SELECT 1, %(newest)s::bigint WHERE NOT EXISTS (SELECT FROM mine)""",
+            {"newest": newest},
+        )
