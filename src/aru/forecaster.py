@@ -91,6 +91,9 @@ class Forecaster:
         freq: str | int | None,
         season_length: int | None = None,
         futr_exog_list: Sequence[str] | None = None,
+        hist_exog_list: Sequence[str] | None = None,
+        stat_exog_list: Sequence[str] | None = None,
+        country: str | None = None,
         support: SupportName = "auto",
         calibration: CalibrationName | None = None,
         accelerator: AcceleratorName = "auto",
@@ -107,16 +110,18 @@ class Forecaster:
             season_length: Rows of a season. None: the natural seasons of the frequency, or those found in the values.
             futr_exog_list: As of `Forecaster`. The first `update` decides which values are numbers and which
                 categories, so give it the history. Effects are learned in closed form, of all series and of each.
+            hist_exog_list: As of `Forecaster`. They act h rows later.
+            stat_exog_list: As of `Forecaster`. A series starts with the effects of those that are like it.
+            country: Its holidays have effects, too: "DE", or "DE-BY" for a part of it. Needs the package holidays.
             support: As of `Forecaster`; "auto" decides for each series by its own values.
             calibration: As of `Forecaster`.
             accelerator: As of `Forecaster`.
             alias: Name of the forecast columns.
         """
-        given = {key: value for key, value in locals().items() if key not in ("cls", "name")}
-        for key in ("futr_exog_list",):
-            given[key] = given[key] or ()
+        given = {key: value for key, value in locals().items() if key not in ("cls", "name", "country")}
+        given |= {key: given[key] or () for key in given if key.endswith("_exog_list")}
         settings = Settings(**given, model=PRETRAINED, size=full_name(name), lags=None)
-        return cls._of(begin_trained(open_pretrained(settings)))
+        return cls._of(begin_trained(open_pretrained(settings, country)))
 
     @classmethod
     def _of(cls, trained: Trained) -> Forecaster:
@@ -260,7 +265,7 @@ class Forecaster:
 
         It is kept with the states, unless rows were left out. If it was kept before, no row is late.
         """
-        trained = self._require_training().suited(df)
+        trained = self._require_training().suited(df, static_df)
         runtime, table, name = trained.runtime, trained.table, "" if request is None else request.hex()
         resent = name in trained.requests
         new = runtime.read(df)

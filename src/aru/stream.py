@@ -116,7 +116,7 @@ class Stream:
         new = None if self._open else self.runtime.read(df)
         with self.store.writing() as change:
             if new is None:
-                self._suit(change, df)
+                self._suit(change, df, static_df)
                 new = self.runtime.read(df)
             runtime = self.runtime
             style = FrameStyle.of(df, runtime.style)
@@ -250,11 +250,11 @@ class Stream:
         """Whether types of ids and times, and how covariates are read, are still to be found in the first rows."""
         return self.runtime.settings.model == PRETRAINED and not self._begun
 
-    def _suit(self, change: Transaction, df: Any) -> None:
+    def _suit(self, change: Transaction, df: Any, static_df: Any) -> None:
         """A pretrained model without series takes the types of ids and times from the first frame."""
         self._adopt(change)
         if not self._begun:
-            self.runtime = suit(self.runtime, df)
+            self.runtime = suit(self.runtime, df, static_df)
             self.about = self.runtime.describe(self.about.correctable_steps)
             change.describe(self.about)
 

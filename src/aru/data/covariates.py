@@ -17,6 +17,7 @@ from aru.data.frequency import CODES, calendar_codes
 from aru.errors import listing, quoted
 
 FARTHEST = 20.0  # units from the middle, beyond which a number counts as that far
+HOLIDAY = "holiday"  # as people read it, and the beginning of the kinds of factors
 OUTSIDE = 1.0  # how far a number may leave its training range, in units of the range, before it is cut off
 _WHOLE_NUMBER = re.compile(r"(-?\d+)(?:\.0)?")
 
@@ -77,6 +78,7 @@ class CategoryColumn:
     values: tuple[str, ...]
     levels: bool = False
     missing: int = 0
+    shares: tuple[float, ...] = ()  # of a static covariate: how many series have the second value, the third, ...
 
     @functools.cached_property
     def boolean(self) -> bool:
@@ -144,6 +146,8 @@ class Factor(NamedTuple):
     weekday, hour, month    1 where the time is in `level`, else 0
     weekend                 1 on Saturdays and Sundays, else 0
     day_wave, month_wave, year_wave    sine ("sin 2") or cosine of the share of the cycle that has passed
+    holiday                 1 on the holiday `level`, or on all of them without one, else 0
+    holiday_eve, holiday_next          1 on the day before or after a holiday that is none itself, else 0
     """
 
     kind: str
@@ -167,8 +171,9 @@ class Regressor:
 
     @property
     def column(self) -> str:
-        """The covariate that it is made of; empty for the calendar."""
-        return next((f.column for f in self.factors if f.column), "")
+        """The covariate that it is made of; empty for the calendar, but for holidays."""
+        names = (f.column or (HOLIDAY if f.kind.startswith(HOLIDAY) else "") for f in self.factors)
+        return next(filter(None, names), "")
 
 
 Group = tuple[tuple[NumberColumn, ...], tuple[CategoryColumn, ...]]

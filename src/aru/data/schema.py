@@ -58,6 +58,7 @@ class Schema:
     jump: int  # how far beyond the newest time of all series a new row may lie (`aru.data.jumps`)
     scale_prior: float | None = None  # what `scaler="auto"` found (`aru.nn.windows.Scaling`)
     regressors: tuple[Regressor, ...] = ()  # of a pretrained model with covariates
+    country: str | None = None  # whose holidays are among them
 
     @property
     def clock(self) -> Clock | None:
@@ -143,7 +144,9 @@ class Schema:
         """The inverse of `to_json`."""
 
         def categories(items: Sequence[Mapping[str, Any]]) -> tuple[CategoryColumn, ...]:
-            return tuple(CategoryColumn(**{**c, "values": tuple(c["values"])}) for c in items)
+            return tuple(
+                CategoryColumn(**{**c, "values": tuple(c["values"]), "shares": tuple(c["shares"])}) for c in items
+            )
 
         def group(pair: Sequence[Any]) -> Group:
             return tuple(NumberColumn(**c) for c in pair[0]), categories(pair[1])

@@ -83,11 +83,11 @@ class Model(nn.Module, abc.ABC):
     def init_state(self, n: int) -> Any:
         """State of `n` series without observations: a NamedTuple of tensors with leading dimension n."""
 
-    def learn_common(self, state: Any, before: Any, observations: float) -> Any:
+    def learn_common(self, state: Any, context: Context, before: Any, observations: float) -> Any:
         """What series have in common, from their states; `before` is what was learned last, or None."""
         return None
 
-    def meet(self, state: Any, common: Any) -> Any:
+    def meet(self, state: Any, context: Context, common: Any) -> Any:
         """What `forecast` takes: the local states, and what series have in common."""
         return state
 

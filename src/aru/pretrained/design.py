@@ -8,16 +8,20 @@ Seasons that the network is told stay in the values.
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
+from aru.data.clock import Clock, Times
 from aru.data.columns import Bools, Categories, Column, Ints
-from aru.data.covariates import CategoryColumn, Factor, NumberColumn, Regressor
+from aru.data.covariates import CategoryColumn, Factor, Group, NumberColumn, Regressor
 from aru.data.frequency import DAY, Frequency
+from aru.data.holiday_dates import names_of_year
 from aru.data.panel import Panel
 from aru.data.schema import Schema
-from aru.pretrained.regressors import Regressors
+from aru.pretrained.regressors import HOLIDAYS, Regressors
 from aru.pretrained.seasons import told_by
 from aru.settings import Settings
 
@@ -27,48 +31,65 @@ RARE, FEWEST_ROWS = 1e-3, 20  # share of rows, and rows, below which a level is 
 MOST_LEVELS = 24  # levels of a column with a regressor of their own
 LONG_SPAN = 1.2  # years that the rows must span for regressors of the month
 HALF_LIVES = ("3", "24")  # rows; of moving averages of numbers
+OFTEN = 2  # times that a holiday must have come to have an effect of its own
 UNIT_SAMPLE = 2**16  # rows from which the units of regressors are found
 
 
 def design(panel: Panel, keep: Bools, schema: Schema, settings: Settings, freq: Frequency) -> Schema:
     """The schema with the covariates of the settings, as they are in the rows where `keep` is true."""
     rows = np.flatnonzero(keep & ~panel.inserted)
-    numbers: list[NumberColumn] = []
-    categories: list[CategoryColumn] = []
-    listed: list[Regressor] = []
-    flags: list[Factor] = []
-    linear: list[Factor] = []
-    for name in settings.futr_exog_list:
-        values = panel.columns[name]
-        column = _read(name, values, rows)
-        if isinstance(column, NumberColumn):
-            numbers.append(column)
-            factors = [Factor("number", name)]
-            (flags if column.two_values else linear).extend(factors)
-        else:
-            categories.append(column)
-            factors = _levels(column, values, rows)
-            flags += factors if len(column.values) == 2 else []
-        listed += [Regressor((factor,)) for factor in factors]
+    futr, hist = (_Found.of(panel, names, rows) for names in (settings.futr_exog_list, settings.hist_exog_list))
+    listed = [Regressor((factor,)) for factor in (*futr.factors, *hist.factors)]
     if schema.datetime and len(rows):
         years = float(np.ptp(panel.ds[rows])) / (365.25 * DAY)
         told = told_by(freq, settings.season_length) or ()
         listed += [
             Regressor(factors, stays=bool(season) and season in told)
-            for season, factors in _calendar(freq, years, flags, linear)
+            for season, factors in _calendar(freq, years, futr.flags, futr.linear)
         ]
-    schema = dataclasses.replace(schema, futr=(tuple(numbers), tuple(categories)), regressors=tuple(listed))
-    return _in_units(schema, panel, rows)
+        listed += [Regressor(factors) for factors in _holidays(schema, panel.ds[rows], freq)]
+    schema = dataclasses.replace(schema, futr=futr.group, hist=hist.group, regressors=tuple(listed))
+    return _in_units(schema, panel, rows, settings.h)
 
 
-def _in_units(schema: Schema, panel: Panel, rows: Ints) -> Schema:
+class _Found(NamedTuple):
+    """Columns, and the factors that are made of them: of all, of flags, and of numbers with a linear effect."""
+
+    group: Group
+    factors: list[Factor]
+    flags: list[Factor]
+    linear: list[Factor]
+
+    @classmethod
+    def of(cls, panel: Panel, names: Sequence[str], rows: Ints) -> _Found:
+        numbers: list[NumberColumn] = []
+        categories: list[CategoryColumn] = []
+        listed: list[Factor] = []
+        flags: list[Factor] = []
+        linear: list[Factor] = []
+        for name in names:
+            values = panel.columns[name]
+            column = _read(name, values, rows)
+            if isinstance(column, NumberColumn):
+                numbers.append(column)
+                factors = [Factor("number", name)]
+                (flags if column.two_values else linear).extend(factors)
+            else:
+                categories.append(column)
+                factors = _levels(column, values, rows)
+                flags += factors if len(column.values) == 2 else []
+            listed += factors
+        return cls((tuple(numbers), tuple(categories)), listed, flags, linear)
+
+
+def _in_units(schema: Schema, panel: Panel, rows: Ints, h: int) -> Schema:
     """The same with the means and deviations of the regressors. Those that do not vary are left out."""
     some = np.random.default_rng(0).permutation(rows)[
         :UNIT_SAMPLE
     ]  # not every sixth: that would see four hours of a day
     chosen = np.zeros(len(panel.ds), bool)
     chosen[some] = True
-    x = Regressors(schema).table_of(schema.encode(panel.select(chosen)))
+    x = Regressors(schema, h).table_of(schema.encode(panel.select(chosen)))
     middle, unit = x.mean(0), x.std(0)
     listed = []
     for regressor, mean, deviation in zip(schema.regressors, middle.tolist(), unit.tolist(), strict=True):
@@ -143,6 +164,24 @@ def _calendar(
             out += [(0, (Factor("month", level=str(i)),)) for i in range(1, 12)]
         return out
     return [(52, (wave,)) for wave in _waves("year_wave", 8)] if seasons == (52,) and years > LONG_SPAN else []
+
+
+def _holidays(schema: Schema, ds: Times, freq: Frequency) -> list[tuple[Factor, ...]]:
+    """Factors of all holidays together, of each that came often enough, and of the days beside them."""
+    if schema.country is None:
+        return []
+    days = np.unique(Clock(schema.zone).local(ds) // DAY)
+    first, last = days[[0, -1]].astype("datetime64[D]").astype("datetime64[Y]").astype(int).tolist()
+    names: dict[int, str] = {}
+    for year in range(1970 + first, 1971 + last):
+        names |= names_of_year(schema.country, year)
+    often = Counter(names[day] for day in days.tolist() if day in names)
+    own = [Factor("holiday", level=name) for name, times in often.items() if times >= OFTEN]
+    kinds = [Factor(kind) for kind in HOLIDAYS]
+    found: list[tuple[Factor, ...]] = [(factor,) for factor in (*kinds, *own[:MOST_LEVELS])]
+    if freq.step is not None and freq.step < DAY:
+        found += [(Factor("holiday"), wave) for wave in _waves("day_wave", 2)]
+    return found
 
 
 def _waves(kind: str, most: int) -> list[Factor]:

@@ -76,7 +76,7 @@ def aged(sums: EffectSums, steps: Tensor) -> EffectSums:
 class CommonEffects(NamedTuple):
     """What the series of a panel have in common. By way: in units of z for logarithms, of a typical deviation else."""
 
-    mean: Float[Tensor, "way k"]  # coefficients of a new series
+    mean: Float[Tensor, "way k trait"]  # coefficients of a new series: those of an average one, and by trait
     spread: Float[Tensor, "way k"]  # variance of the coefficients between series
     noise: Float[Tensor, " way"]  # variance of what the regression leaves over
     unit: Float[Tensor, " way"]  # typical deviation of a series
@@ -100,20 +100,21 @@ class CommonEffects(NamedTuple):
         return cls(**{**values, **{name: torch.tensor(values[name], dtype=torch.float64) for name in tensors}})
 
 
-def unknown_effects(k: int) -> CommonEffects:
+def unknown_effects(k: int, traits: int = 1) -> CommonEffects:
     """Before anything is known of a panel."""
     even = torch.ones(2, dtype=torch.float64)
     spread = torch.full((2, k), PRIOR_SPREAD, dtype=torch.float64)
-    return CommonEffects(torch.zeros(2, k, dtype=torch.float64), spread, even, even, PLAIN_VALUES)
+    return CommonEffects(torch.zeros(2, k, traits, dtype=torch.float64), spread, even, even, PLAIN_VALUES)
 
 
-def learn_effects(sums: EffectSums, before: CommonEffects, observations: float) -> CommonEffects:
-    """EM over the records: theta_i ~ N(mean, diag(spread)), mean_j ~ N(0, relevance_j), all learned.
+def learn_effects(sums: EffectSums, traits: Array, before: CommonEffects, observations: float) -> CommonEffects:
+    """EM over the records: theta_i ~ N(mean u_i, diag(spread)), mean_jt ~ N(0, relevance_jt), all learned.
 
-    A coefficient without use has a relevance and a spread that tend to zero. Whether effects multiply or add is decided
-    by the likelihood.
+    u_i are the (series, trait) traits of a series: 1, and its static covariates. A coefficient without use has a
+    relevance and a spread that tend to zero, and so has a trait that says nothing about a coefficient. Whether effects
+    multiply or add is decided by the likelihood.
     """
-    whole = _Whole.of(sums)
+    whole = _Whole.of(sums, traits)
     found = [whole.learn(way) for way in (LOGS, PLAIN_VALUES)]
     way = PLAIN_VALUES
     if whole.n and not bool((sums.negative > 0).any()):
@@ -133,12 +134,13 @@ class _Whole(NamedTuple):
     zz: Array
     weight: Array
     slope: Array
+    traits: Array
 
     @classmethod
-    def of(cls, sums: EffectSums) -> _Whole:
+    def of(cls, sums: EffectSums, traits: Array) -> _Whole:
         ok = (sums.weight > 0).cpu()
         xx, xz, zz, weight, slope = (value.cpu()[ok].double().numpy() for value in sums[:5])
-        return cls(full(xx, xz.shape[-1]), xz, zz, weight, slope)
+        return cls(full(xx, xz.shape[-1]), xz, zz, weight, slope, traits[ok.numpy()])
 
     @property
     def n(self) -> int:
@@ -151,28 +153,39 @@ class _Whole(NamedTuple):
         return np.where(units > 0, units, np.median(moved) if len(moved) else 1.0)
 
     def learn(self, way: int) -> tuple[Array, Array, float, float]:
-        k = self.xz.shape[-1]
+        k, traits = self.xz.shape[-1], self.traits.shape[1]
         if not self.n:
-            return np.zeros(k), np.full(k, PRIOR_SPREAD), 1.0, 1.0
+            return np.zeros((k, traits)), np.full(k, PRIOR_SPREAD), 1.0, 1.0
         unit = self.units(way)
         xz, zz = self.xz[:, way] / unit[:, None], self.zz[:, way] / unit**2
         variance = max(float(zz.sum() / self.weight.sum()), LEAST_VARIANCE)
-        mean = np.linalg.solve(self.xx.sum(0) + 10 * np.eye(k), xz.sum(0))
-        spread, relevance = np.full(k, PRIOR_SPREAD * variance), np.full(k, 100 * variance)
-        noise, pooled = self._noise(_left_over(self.xx, xz, zz, np.tile(mean, (self.n, 1))), variance)
+        mean = np.zeros((k, traits))
+        mean[:, 0] = np.linalg.solve(self.xx.sum(0) + 10 * np.eye(k), xz.sum(0))
+        spread, relevance = np.full(k, PRIOR_SPREAD * variance), np.full((k, traits), PRIOR_SPREAD * variance)
+        relevance[:, 0] = 100 * variance
+        noise, pooled = self._noise(_left_over(self.xx, xz, zz, self.traits @ mean.T), variance)
         prior = PRIOR_SERIES * PRIOR_SPREAD * variance
         for _ in range(EM_ROUNDS):
-            theta, cov = _posterior(self.xx, xz, noise, mean, spread)
-            precision = self.n / spread + 1 / relevance
-            mean = theta.sum(0) / spread / precision
-            relevance = np.maximum(mean**2 + 1 / precision, 1e-9 * variance)
-            square = ((theta - mean) ** 2).sum(0) + np.einsum("ikk->k", cov)
+            theta, cov = _posterior(self.xx, xz, noise, self.traits @ mean.T, spread)
+            mean, unsure = self._by_traits(theta, spread, relevance)
+            relevance = np.maximum(mean**2 + np.einsum("ktt->kt", unsure), 1e-9 * variance)
+            square = ((theta - self.traits @ mean.T) ** 2).sum(0) + np.einsum("ikk->k", cov)
+            square += np.einsum("ktu,tu->k", unsure, self.traits.T @ self.traits)
             # The prior counts fully for a few series, less where many agree that coefficients differ less.
             used = np.minimum(1.0, square / self.n / (PRIOR_SPREAD * variance)) if self.n > 10 * PRIOR_SERIES else 1.0
             spread = np.maximum((square + prior * used) / (self.n + PRIOR_SERIES), 1e-7 * variance)
             rest = _left_over(self.xx, xz, zz, theta) + (self.xx * cov).sum((1, 2))
             noise, pooled = self._noise(rest, variance)
         return mean, spread, pooled, float(np.median(unit))
+
+    def _by_traits(self, theta: Array, spread: Array, relevance: Array) -> tuple[Array, Array]:
+        """Regress each coefficient on the traits of series: (k, trait) means, and their covariances."""
+        precision = (self.traits.T @ self.traits) / spread[:, None, None]
+        t = np.arange(precision.shape[-1])
+        precision[:, t, t] += 1 / relevance
+        cov = np.linalg.inv(precision)
+        right = (theta.T @ self.traits / spread[:, None])[..., None]
+        return np.matmul(cov, right)[..., 0], cov
 
     def _noise(self, rest: Array, variance: float) -> tuple[Array, float]:
         """Of each series, around the pooled one."""
@@ -183,7 +196,7 @@ class _Whole(NamedTuple):
         """Log-likelihood of the values, of all series together."""
         units = self.units(way)
         xz, zz = self.xz[:, way] / units[:, None], self.zz[:, way] / units**2
-        theta, _ = _posterior(self.xx, xz, np.full(self.n, noise), mean, spread)
+        theta = _solve(self.xx, xz, np.full(self.n, noise), self.traits @ mean.T, spread)
         rest = np.maximum(_left_over(self.xx, xz, zz, theta), 0) + 1e-3 * zz
         rest = rest * units**2 / self.weight
         slope = self.slope if way == LOGS else 0.0
@@ -196,14 +209,14 @@ class LocalFits(NamedTuple):
     xx: Array
     xz: Array
     noise: Array
-    mean: Array  # prior mean of the coefficients
+    mean: Array  # prior mean of the coefficients of each
     spread: Array  # and their variance
     unit: Array
     theta: Array  # posterior mean
 
     @classmethod
-    def of(cls, sums: EffectSums, common: CommonEffects) -> LocalFits:
-        """A series without values has the panel's coefficients."""
+    def of(cls, sums: EffectSums, traits: Array, common: CommonEffects) -> LocalFits:
+        """A series without values has the panel's coefficients for its (trait,) traits."""
         way, k = common.way, sums.xz.shape[-1]
         weight = sums.weight.cpu().double().numpy()
         xx = full(sums.xx.cpu().double().numpy(), k)
@@ -211,7 +224,7 @@ class LocalFits(NamedTuple):
         unit = _units(zz, np.maximum(weight, LEAST_VARIANCE), way)
         unit = np.where(unit > 0, unit, float(common.unit[way]))  # of the panel, not of the other series of this call
         xz, zz = sums.xz[:, way].cpu().double().numpy() / unit[:, None], zz / unit**2
-        mean, spread, pooled = common.mean[way].numpy(), common.spread[way].numpy(), float(common.noise[way])
+        mean, spread, pooled = traits @ common.mean[way].numpy().T, common.spread[way].numpy(), float(common.noise[way])
         noise = np.full(len(weight), pooled)
         for _ in range(2):
             theta = _solve(xx, xz, noise, mean, spread)
@@ -226,10 +239,20 @@ class LocalFits(NamedTuple):
         return out
 
 
-def coefficients(sums: EffectSums, common: CommonEffects) -> Float[Tensor, "series k"]:
-    """Of each series, in units of z."""
-    local = LocalFits.of(sums, common)
-    return torch.from_numpy(local.theta * local.unit[:, None]).to(sums.xx.device)
+class Coefficients(NamedTuple):
+    """Of each series, and of a new one with its traits, in units of y or of its logarithm."""
+
+    own: Float[Tensor, "series k"]
+    common: Float[Tensor, "series k"]
+    way: int
+
+
+def coefficients(sums: EffectSums, traits: Array, common: CommonEffects) -> Coefficients:
+    """Those with which series are forecast."""
+    local, device = LocalFits.of(sums, traits, common), sums.xx.device
+    own = torch.from_numpy(local.theta * local.unit[:, None]).to(device)
+    new = torch.from_numpy(local.mean * float(common.unit[common.way])).to(device)
+    return Coefficients(own, new, common.way)
 
 
 def full(triangle: Array, k: int) -> Array:

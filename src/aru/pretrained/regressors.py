@@ -3,6 +3,8 @@
 A regressor is a factor or the product of two (`aru.data.covariates.Factor`). All but numbers are looked up in tables:
 of a category by its code, of the calendar by weekday, hour and so on. Covariates of older rows are kept in a byte
 each, and so is their time: days, or hours, modulo 256, which is unique because rows are less than 256 of them apart.
+Historic covariates come h rows late, so that they are known for all rows ahead. They are read from those bytes,
+wherever their row is, so that nothing depends on how rows were delivered.
 """
 
 from __future__ import annotations
@@ -20,13 +22,16 @@ from aru.data.columns import Bools, Ints
 from aru.data.columns import Floats as Array
 from aru.data.covariates import CategoryColumn, Factor
 from aru.data.frequency import DAY
+from aru.data.holiday_dates import holiday_codes
 from aru.data.rows import Rows
 from aru.data.schema import Schema
 from aru.nn.kernels import smooth_numbers
+from aru.nn.windows import Context
 
 HOUR = DAY // 24
 BYTE_STEPS = 254  # of a number in a byte
-CALENDAR = ("weekday", "weekend", "hour", "month", "day_wave", "month_wave", "year_wave")
+HOLIDAYS = ("holiday", "holiday_eve", "holiday_next")
+CALENDAR = ("weekday", "weekend", "hour", "month", "day_wave", "month_wave", "year_wave", *HOLIDAYS)
 OF_DAY = ("hour", "day_wave")  # parts of the calendar that need the hour
 
 
@@ -47,6 +52,14 @@ class Together(NamedTuple):
     columns: Ints  # of the table
 
 
+class CovariateRows(NamedTuple):
+    """Covariates of (..., row) rows."""
+
+    numbers: Array  # rescaled, 0 (their middle) where missing
+    missing: Bools
+    categories: Any  # codes
+
+
 class Moving(NamedTuple):
     """Moving averages of numbers, with the sums of their weights: what is kept of each series."""
 
@@ -62,10 +75,11 @@ class Moving(NamedTuple):
 class Regressors:
     """The regressors of a schema."""
 
-    def __init__(self, schema: Schema) -> None:
-        self.listed = schema.regressors
-        self.numbers, self.categories = schema.futr
-        self._clock = Clock(schema.zone)
+    def __init__(self, schema: Schema, h: int) -> None:
+        self.listed, self._h = schema.regressors, h
+        self.numbers, self.categories = (*schema.futr[0], *schema.hist[0]), (*schema.futr[1], *schema.hist[1])
+        self._late = len(schema.hist[0]), len(schema.hist[1])  # the last numbers and categories are historic
+        self._clock, self._country = Clock(schema.zone), schema.country or ""
         factors = list(dict.fromkeys(f for r in self.listed for f in r.factors))
         names = [column.name for column in self.numbers]
         plain = [f for f in factors if f.kind == "number"]
@@ -73,6 +87,7 @@ class Regressors:
         averaged = [f for f in plain if f.level]
         self._averaged = np.array([names.index(f.column) for f in averaged], np.int64)
         self._half_lives = np.array([float(f.level) for f in averaged])
+        self._feasts = [f.level for f in factors if f.kind == "holiday" and f.level]
         self._tables, order = self._look_ups(factors)
         place = {f: 1 + i for i, f in enumerate([*(f for f in plain if not f.level), *averaged, *order])}
         self._left = np.array([place[r.factors[0]] for r in self.listed], np.int64)
@@ -93,48 +108,74 @@ class Regressors:
         """Moving averages that are kept of each series."""
         return len(self._averaged)
 
-    def of(self, rows: Rows, moving: Moving, steps: Tensor) -> tuple[Float64[Tensor, "series row k"], Moving]:
-        """Regressors of (series, row) rows, and the averages after the first `steps` of them."""
-        numbers, missing = _numbers(rows)
-        averages, after = self._smooth(numbers, missing, moving, _array(steps))
-        sources = self._sources(numbers, averages, _array(rows.futr_cat), self._ticks(rows))
+    def of(
+        self, rows: Rows, context: Context, moving: Moving, steps: Tensor
+    ) -> tuple[Float64[Tensor, "series row k"], Moving]:
+        """Regressors of (series, row) rows after a context, and the averages after the first `steps` of them."""
+        read = _read(rows)
+        if any(self._late):
+            before = [context.older.codes[:, -self._h :], self.codes(context.rows), self.codes(rows)]
+            n, codes = rows.y.shape[1], torch.cat(before, 1).cpu().numpy()
+            read = self._with_late(read, codes[:, -(n + self._h) : -self._h], n)
+        averages, after = self._smooth(read, moving, _array(steps))
+        sources = self._sources(read, averages, self._ticks(rows))
         return torch.from_numpy(self._products(*sources)), after
 
     def table_of(self, rows: Rows) -> Array:
-        """Regressors of all (row,) rows, moving averages not included (0). To learn their units."""
-        numbers, _ = _numbers(rows)
-        averages = np.zeros((len(numbers), self.averages))
-        return self._products(*self._sources(numbers, averages, _array(rows.futr_cat), self._ticks(rows)))
+        """Regressors of all (row,) rows, moving averages not included (0), nothing late. To learn their units."""
+        read = _read(rows)
+        averages = np.zeros((len(rows.y), self.averages))
+        return self._products(*self._sources(read, averages, self._ticks(rows)))
 
     def effects(
         self, older: UInt8[Tensor, "series older byte"], past: Rows, future: Rows, own: Array, common: Array
     ) -> tuple[Array, Array]:
         """Effects without those that stay, of older, past and future rows by the coefficients `own` (series, k).
 
-        And of the future rows by those of a new series, `common` (k,).
+        And of the future rows by those of a new series, `common` (series, k).
         """
-        codes, n, h = older.cpu().numpy(), len(self.numbers), future.ds.shape[1]
-        decoded = np.empty((*codes.shape[:2], n))
-        for i, table in enumerate(self._values_of_bytes):
-            decoded[..., i] = table[codes[..., i]]
-        known = [_numbers(rows) for rows in (past, future)]
-        numbers = np.concatenate([np.nan_to_num(decoded), *(values for values, _ in known)], 1)
-        missing = np.concatenate([np.isnan(decoded), *(gone for _, gone in known)], 1)
-        categories = [codes[..., n : n + len(self.categories)], _array(past.futr_cat), _array(future.futr_cat)]
+        codes, h = older.cpu().numpy(), future.ds.shape[1]
+        parts = [self._decoded(codes), _read(past), _read(future)]
+        read = CovariateRows(*(np.concatenate(part, 1) for part in zip(*parts, strict=True)))
+        if any(self._late):
+            before = np.concatenate([codes, self.codes(past).cpu().numpy()], 1)
+            read = self._with_late(read, before, before.shape[1] + h)
         ticks = [self._ticks(rows) for rows in (past, future)]
         if self._tick:
             ticks = [_unrolled(codes[..., -1], ticks[0]), *ticks]
-        averages, _ = self._smooth(numbers, missing, Moving.empty(len(codes), self.averages), None)
-        plain, looked_up = self._sources(numbers, averages, np.concatenate(categories, 1), np.concatenate(ticks, 1))
+        averages, _ = self._smooth(read, Moving.empty(len(codes), self.averages), None)
+        plain, looked_up = self._sources(read, averages, np.concatenate(ticks, 1))
         ahead = plain[:, -h:], [code[:, -h:] for code in looked_up]
-        return self._sum(plain, looked_up, own), self._sum(*ahead, np.broadcast_to(common, own.shape))
+        return self._sum(plain, looked_up, own), self._sum(*ahead, common)
+
+    def _decoded(self, codes: Any) -> CovariateRows:
+        """What is known of older rows by their bytes."""
+        n = len(self.numbers)
+        numbers = np.empty((*codes.shape[:2], n))
+        for i, table in enumerate(self._values_of_bytes):
+            numbers[..., i] = table[codes[..., i]]
+        return CovariateRows(np.nan_to_num(numbers), np.isnan(numbers), codes[..., n : n + len(self.categories)])
+
+    def _with_late(self, read: CovariateRows, codes: Any, n: int) -> CovariateRows:
+        """The same rows, `n` of each series, with historic covariates from h rows earlier, which have these bytes.
+
+        The last of them belong to the last rows. Before a series began they are missing; a missing category has no
+        effect.
+        """
+        codes = np.concatenate([np.zeros((len(codes), n - codes.shape[1], codes.shape[2]), np.uint8), codes], 1)
+        numbers, missing, categories = (np.array(part) for part in read)
+        late, (m, c) = self._decoded(codes), self._late
+        at, of = numbers.shape[-1] - m, categories.shape[-1] - c
+        numbers[..., at:], missing[..., at:] = late.numbers[..., at:], late.missing[..., at:]
+        categories[..., of:] = np.maximum(late.categories[..., of:], 1)
+        return CovariateRows(numbers, missing, categories)
 
     def codes(self, rows: Rows) -> UInt8[Tensor, "*rows byte"]:
         """What is kept of older rows, a byte each: numbers (0: missing), categories, time."""
-        numbers, missing = _numbers(rows)
+        numbers, missing, categories = _read(rows)
         low, high = self._ends
         steps = 1 + np.round((numbers - low) * (BYTE_STEPS / (high - low)))
-        parts = [np.where(missing, 0, steps), np.minimum(_array(rows.futr_cat), 255)]
+        parts = [np.where(missing, 0, steps), np.minimum(categories, 255)]
         if self._tick:
             parts.append(self._ticks(rows)[..., None] & 255)
         return torch.from_numpy(np.concatenate([part.astype(np.uint8) for part in parts], -1)).to(rows.y.device)
@@ -156,7 +197,7 @@ class Regressors:
         for clock, kinds in CLOCKS.items():
             own = [f for f in factors if f.kind in kinds]
             if own:
-                tables.append(Table(clock, 0, np.stack([_by_clock(f) for f in own], -1)))
+                tables.append(Table(clock, 0, np.stack([_by_clock(f, self._feasts) for f in own], -1)))
                 order += own
         return tables, order
 
@@ -165,23 +206,31 @@ class Regressors:
         ds = rows.ds.cpu().numpy()
         return self._clock.local(ds.ravel()).reshape(ds.shape) // self._tick if self._tick else ds
 
-    def _smooth(self, numbers: Array, missing: Bools, moving: Moving, steps: Any) -> tuple[Array, Moving]:
+    def _smooth(self, read: CovariateRows, moving: Moving, steps: Any) -> tuple[Array, Moving]:
         """Moving averages at each row, and after the first `steps` rows; None: after all."""
         if not self.averages:
-            return np.empty((*numbers.shape[:-1], 0)), moving
-        values = np.where(missing, np.nan, numbers)[..., self._averaged]
+            return np.empty((*read.numbers.shape[:-1], 0)), moving
+        values = np.where(read.missing, np.nan, read.numbers)[..., self._averaged]
         steps = np.full(len(values), values.shape[1]) if steps is None else steps
         out, mean, weight = smooth_numbers(values, _array(moving.mean), _array(moving.weight), self._half_lives, steps)
         return out, Moving(*(torch.from_numpy(v).to(moving.mean.device) for v in (mean, weight)))
 
-    def _sources(self, numbers: Array, averages: Array, categories: Any, ticks: Ints) -> tuple[Array, list[Any]]:
+    def _sources(self, read: CovariateRows, averages: Array, ticks: Ints) -> tuple[Array, list[Any]]:
         """(..., number) numbers and averages, and the code of each table at each row."""
-        clocks = _clocks(ticks, self._tick, {table.clock for table in self._tables})
+        names = {table.clock for table in self._tables}
+        clocks = _clocks(ticks, self._tick, names)
+        if not names.isdisjoint(HOLIDAY_CLOCKS):
+            clocks |= self._holiday_clocks(ticks // 24 if self._tick == HOUR else ticks)
         codes = [
-            clocks[table.clock] if table.clock else np.minimum(categories[..., table.column], 255)
+            clocks[table.clock] if table.clock else np.minimum(read.categories[..., table.column], 255)
             for table in self._tables
         ]
-        return np.concatenate([numbers[..., self._read], averages], -1), codes
+        return np.concatenate([read.numbers[..., self._read], averages], -1), codes
+
+    def _holiday_clocks(self, days: Ints) -> dict[str, Ints]:
+        """The code of the holiday, and 1 on the eve of one or 2 on the day after one."""
+        today, before, after = (holiday_codes(self._country, self._feasts, days + away) for away in (0, 1, -1))
+        return {"holiday": today, "beside": np.where(today > 0, 0, np.where(before > 0, 1, np.where(after > 0, 2, 0)))}
 
     def _products(self, plain: Array, codes: Sequence[Any]) -> Array:
         """(..., k) regressors."""
@@ -240,7 +289,10 @@ CLOCKS = {
     "month": ("month",),
     "day_of_month": ("month_wave",),
     "day_of_year": ("year_wave",),
+    "holiday": ("holiday",),
+    "beside": ("holiday_eve", "holiday_next"),
 }
+HOLIDAY_CLOCKS = ("holiday", "beside")
 
 
 def _clocks(ticks: Ints, tick: int, names: set[str]) -> dict[str, Ints]:
@@ -261,9 +313,14 @@ def _clocks(ticks: Ints, tick: int, names: set[str]) -> dict[str, Ints]:
     return out
 
 
-def _by_clock(factor: Factor) -> Array:
-    """The factor at each code of its clock."""
+def _by_clock(factor: Factor, feasts: Sequence[str]) -> Array:
+    """The factor at each code of its clock. `feasts` are the holidays with a code of their own."""
     kind, level = factor.kind, factor.level
+    if kind == "holiday":
+        codes = np.arange(2 + len(feasts))
+        return (codes == 1 + feasts.index(level) if level else codes > 0).astype(np.float64)
+    if kind in HOLIDAYS:
+        return np.array(np.arange(3) == (1 if kind == "holiday_eve" else 2), np.float64)
     if kind == "weekend":
         return np.array([0.0] * 5 + [1.0] * 2)
     if kind in CALENDAR_PARTS:
@@ -287,10 +344,11 @@ def _by_code(column: CategoryColumn, own: Sequence[Factor]) -> Array:
     return np.stack([codes == place if place else others for place in places], -1).astype(np.float64)
 
 
-def _numbers(rows: Rows) -> tuple[Array, Bools]:
-    """Rescaled numbers, 0 (their middle) where missing, and where that is."""
-    pairs = _array(rows.futr)
-    return pairs[..., ::2].astype(np.float64), pairs[..., 1::2] > 0
+def _read(rows: Rows) -> CovariateRows:
+    """Known-future covariates, then historic ones."""
+    pairs = np.concatenate([_array(rows.futr), _array(rows.hist)], -1)
+    categories = np.concatenate([_array(rows.futr_cat), _array(rows.hist_cat)], -1)
+    return CovariateRows(pairs[..., ::2].astype(np.float64), pairs[..., 1::2] > 0, categories)
 
 
 def _unrolled(older: Any, ticks: Ints) -> Ints:

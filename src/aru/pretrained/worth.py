@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from statistics import NormalDist
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from aru.data.columns import Floats as Array
-from aru.data.covariates import CategoryColumn, Factor, NumberColumn
+from aru.data.covariates import HOLIDAY, CategoryColumn, Factor, NumberColumn
 from aru.data.schema import Schema
 from aru.pretrained.effects import LOGS, CommonEffects, EffectSums, LocalFits
 
@@ -42,7 +42,9 @@ def contrasts(schema: Schema) -> list[Contrast]:
 
     Products with the weekday count as on an average day, averages of numbers as if the number had stayed.
     """
-    columns: list[NumberColumn | CategoryColumn] = [*schema.futr[0], *schema.futr[1]]
+    columns: list[NumberColumn | CategoryColumn] = [
+        c for group in (schema.futr, schema.hist) for part in group for c in part
+    ]
     found = []
     for column in columns:
         pairs = _of_number(column) if isinstance(column, NumberColumn) else _of_category(column, schema)
@@ -50,41 +52,51 @@ def contrasts(schema: Schema) -> list[Contrast]:
             difference = sign * _difference(schema, column.name, chosen)
             if difference.any():
                 found.append(Contrast(column.name, value, against, difference))
+    return found + _of_holidays(schema)
+
+
+def _of_holidays(schema: Schema) -> list[Contrast]:
+    """Each holiday that came often, any other one, and the days beside them, against other days."""
+    kinds = {"holiday": "any other", "holiday_eve": "(day before)", "holiday_next": "(day after)"}
+    factors = [r.factors[0] for r in schema.regressors if len(r.factors) == 1 and r.factors[0].kind in kinds]
+    found = []
+    for factor in sorted(factors, key=lambda f: (not f.level, list(kinds).index(f.kind))):
+        difference = _difference(schema, "", factor)
+        if factor.level:
+            difference = difference + _difference(schema, "", Factor("holiday"))
+        found.append(Contrast(HOLIDAY, factor.level or kinds[factor.kind], "other days", difference))
     return found
 
 
-def worth_of_panel(sums: EffectSums, common: CommonEffects, schema: Schema) -> Worth:
+def worth_of_panel(sums: EffectSums, traits: Array, common: CommonEffects, schema: Schema) -> Worth:
     """Of a new series, and how it differs between series. `sums` are those of the panel, or of a sample of it."""
     listed, unit = contrasts(schema), float(common.unit[common.way])
     weights = _stacked(listed, schema)
-    middle = weights @ common.mean[common.way].numpy() * unit
-    deviation = np.sqrt(weights**2 @ common.spread[common.way].numpy()) * unit
-    local = LocalFits.of(sums, common)
+    local = LocalFits.of(sums, traits, common)
+    begun = local.mean @ weights.T  # by their traits
+    middle = begun.mean(0) * unit
+    deviation = np.sqrt(begun.var(0) + weights**2 @ common.spread[common.way].numpy()) * unit
     total, weight, all_ = _moved(local, listed, schema), *_sizes(sums, common, local)
     typical = np.sqrt(total.sum(0) / max(weight.sum(), 1e-30)) * unit
     return _readable(common.way, middle, deviation, typical, total.sum(0) / max(all_.sum(), 1e-30))
 
 
-def worth_of_series(sums: EffectSums, common: CommonEffects, schema: Schema) -> Worth:
+def worth_of_series(sums: EffectSums, traits: Array, common: CommonEffects, schema: Schema) -> Worth:
     """Of each series."""
-    listed = contrasts(schema)
-    parts = [_part(EffectSums(*some), common, schema, listed) for some in _parts(sums)]
+    listed, n = contrasts(schema), len(traits)
+    cuts = [slice(at, at + AT_ONCE) for at in range(0, max(n, 1), AT_ONCE)]
+    parts = [_part(EffectSums(*(v[cut] for v in sums)), traits[cut], common, schema, listed) for cut in cuts]
     return Worth(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
-def _part(sums: EffectSums, common: CommonEffects, schema: Schema, listed: Sequence[Contrast]) -> Worth:
-    local, weights = LocalFits.of(sums, common), _stacked(listed, schema)
+def _part(sums: EffectSums, traits: Array, common: CommonEffects, schema: Schema, listed: Sequence[Contrast]) -> Worth:
+    local, weights = LocalFits.of(sums, traits, common), _stacked(listed, schema)
     middle = local.theta @ weights.T * local.unit[:, None]
     deviation = np.sqrt(np.maximum(local.variances(weights), 0))
     weight, all_ = (np.maximum(v, 1e-30)[:, None] for v in _sizes(sums, common, local))
     total = _moved(local, listed, schema)
     typical = np.sqrt(total / weight) * local.unit[:, None]
     return _readable(common.way, *(v.ravel() for v in (middle, deviation, typical, total / all_)))
-
-
-def _parts(sums: EffectSums) -> Iterator[tuple[Any, ...]]:
-    for at in range(0, max(len(sums.weight), 1), AT_ONCE):
-        yield tuple(value[at : at + AT_ONCE] for value in sums)
 
 
 def _readable(way: int, middle: Array, deviation: Array, typical: Array, share: Array) -> Worth:

@@ -20,6 +20,7 @@ from aru.nn.threads import in_parallel
 from aru.nn.windows import Context, all_values
 from aru.pretrained.ahead import forecast
 from aru.pretrained.effects import (
+    Coefficients,
     CommonEffects,
     EffectSums,
     absorb,
@@ -34,6 +35,7 @@ from aru.pretrained.effects import (
 from aru.pretrained.patches import LEVELS, SHAPES, PatchNetwork
 from aru.pretrained.regressors import Moving, Regressors
 from aru.pretrained.seasons import found, told_by
+from aru.pretrained.traits import Traits
 from aru.pretrained.weights import read_weights, shape_name
 from aru.settings import Settings
 
@@ -65,14 +67,6 @@ class Quantiles(NamedTuple):
         return (possible * torch.tensor(_weights(), dtype=possible.dtype, device=possible.device)).sum(-1)
 
 
-class Coefficients(NamedTuple):
-    """Of each series, and of a new one, in units of y or of its logarithm."""
-
-    own: Float[Tensor, "series k"]
-    common: Float[Tensor, " k"]
-    way: int
-
-
 def restrict(values: Tensor, nonnegative: Tensor, whole: Tensor | None = None) -> Tensor:
     """The nearest values that y can have."""
     values = torch.where(nonnegative, values.clamp(min=0), values)
@@ -94,7 +88,7 @@ class ZeroShot(Model):
         with torch.random.fork_rng(devices=[]):  # its initial weights are not used
             self.patches = PatchNetwork(self.shape)
         self.support = settings.support
-        self.regressors = Regressors(schema)
+        self.regressors, self.traits = Regressors(schema, settings.h), Traits(schema)
         self.adapts = len(self.regressors) > 0
         self.periods = told_by(Frequency(settings.freq), settings.season_length)
 
@@ -133,7 +127,7 @@ class ZeroShot(Model):
         """Take in rows: rank-one updates of the sums, no pass of the network."""
         if not self.adapts:
             return Empty()
-        x, moving = self.regressors.of(rows, Moving(state.average, state.averaged), steps)
+        x, moving = self.regressors.of(rows, context, Moving(state.average, state.averaged), steps)
         sums = absorb(state, x, rows.y, rows.observed, steps)
         return sums._replace(average=moving.mean, averaged=moving.weight)
 
@@ -141,18 +135,22 @@ class ZeroShot(Model):
         """Age the sums."""
         return aged(state, steps) if self.adapts else state
 
-    def learn_common(self, state: Any, before: CommonEffects | None, observations: float) -> CommonEffects | None:
+    def learn_common(
+        self, state: Any, context: Context, before: CommonEffects | None, observations: float
+    ) -> CommonEffects | None:
         """The panel's coefficients."""
-        return (
-            learn_effects(state, before or unknown_effects(len(self.regressors)), observations) if self.adapts else None
-        )
+        if not self.adapts:
+            return None
+        return learn_effects(state, self.traits.of(context.static), before or self._unknown(), observations)
 
-    def meet(self, state: Any, common: CommonEffects | None) -> Any:
+    def meet(self, state: Any, context: Context, common: CommonEffects | None) -> Any:
         """Coefficients of each series, and those of the panel."""
         if not self.adapts:
             return state
-        common = common or unknown_effects(len(self.regressors))
-        return Coefficients(coefficients(state, common), common.mean[common.way] * common.unit[common.way], common.way)
+        return coefficients(state, self.traits.of(context.static), common or self._unknown())
+
+    def _unknown(self) -> CommonEffects:
+        return unknown_effects(len(self.regressors), len(self.traits))
 
     def run_told(self, z: Float[Tensor, "series rows"], known: Float[Tensor, "series rows"]) -> Ahead:
         """The network, told the periods of the frequency."""
@@ -200,7 +198,7 @@ class ZeroShot(Model):
 
         def part(lo: int, hi: int) -> tuple[Any, Any]:
             past, ahead = (Rows(*(v[lo:hi] for v in rows)) for rows in (context.rows, future))
-            return self.regressors.effects(codes[lo:hi], past, ahead, theta[lo:hi], common)
+            return self.regressors.effects(codes[lo:hi], past, ahead, theta[lo:hi], common[lo:hi])
 
         parts = in_parallel(part, len(codes), self.part) or [part(0, 0)]
         own, new = (torch.from_numpy(np.concatenate(found)).to(device) for found in zip(*parts, strict=True))

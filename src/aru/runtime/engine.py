@@ -117,7 +117,8 @@ class NetworkEngine(Engine):
         self.static_columns = tuple(settings.stat_exog_list)
         self.rules = tuple(rules_of(settings, schema.distribution))
         self.said = set()
-        self.learned_late = settings.model == PRETRAINED and bool(self.columns)
+        found = self.columns or self.static_columns or schema.country
+        self.learned_late = settings.model == PRETRAINED and bool(found)
         self.common: Any = None  # what series have in common, if the model learns that
         if networks is not None:
             self.networks = networks
@@ -141,7 +142,8 @@ class NetworkEngine(Engine):
         if self.shares and len(keys):
             total = float(state.context.count.sum()) if observations is None else observations
             if now or is_due(self.common, total):
-                self.common = self.models[0].learn_common(sampled(state, keys).members[0], self.common, total)
+                some = sampled(state, keys)
+                self.common = self.models[0].learn_common(some.members[0], some.context, self.common, total)
 
     @functools.cached_property
     def networks(self) -> Sequence[Mapping[str, bytes]]:
@@ -302,7 +304,7 @@ class NetworkEngine(Engine):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Means and quantiles, averaged over the ensemble, and which local solves failed."""
         parts = zip(self.models, members, strict=True)
-        outputs = [model.forecast(model.meet(member, self.common), context, future) for model, member in parts]
+        outputs = [model.forecast(model.meet(member, context, self.common), context, future) for model, member in parts]
         mean = _mean([out.forecast.mean() for out in outputs])
         values = _mean([torch.stack([out.forecast.quantile(q) for q in quantiles]) for out in outputs])
         return mean, values, outputs[0].failed if len(outputs) == 1 else torch.stack([o.failed for o in outputs]).any(0)

@@ -10,6 +10,7 @@ import pandas as pd
 
 from aru.errors import NotFittedError
 from aru.pretrained.effects import LOGS
+from aru.pretrained.traits import Traits
 from aru.pretrained.worth import contrasts, worth_of_panel, worth_of_series
 from aru.runtime.epochs import sampled
 from aru.runtime.forecasting import ForecastRuntime
@@ -33,9 +34,11 @@ def effects_of(runtime: ForecastRuntime, names: pd.Index[Any], state: SeriesStat
     common, schema = engine.common, runtime.schema
     listed, n = contrasts(schema), 1 if panel else len(names)
     if panel:
-        found, columns = worth_of_panel(sampled(state, names.tolist()).members[0], common, schema), {}
-    else:
-        found = worth_of_series(state.members[0], common, schema)
+        state = sampled(state, names.tolist())
+    traits = Traits(schema).of(state.context.static)
+    found = (worth_of_panel if panel else worth_of_series)(state.members[0], traits, common, schema)
+    columns: dict[str, Any] = {}
+    if not panel:
         columns = {"unique_id": np.repeat(names.to_numpy(), len(listed))}
     columns |= {
         name: np.array([getattr(c, name) for c in listed] * n, dtype=object)

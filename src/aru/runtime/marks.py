@@ -151,7 +151,7 @@ class BacktestPlan(NamedTuple):
 
 def run_backtest(trained: Trained, df: Any, static_df: Any, plan: BacktestPlan) -> Backtest:
     """Forecasts from rolling cutoffs by states that start empty and replay `df`."""
-    trained = trained.suited(df, trained.runtime.h + plan.step_size * (plan.n_windows - 1))
+    trained = trained.suited(df, static_df, trained.runtime.h + plan.step_size * (plan.n_windows - 1))
     runtime = trained.runtime
     # Long gaps are shortened only before the first possible cutoff.
     panel = runtime.read_history(df, runtime.h + plan.step_size * plan.n_windows, plan.allow_jump)

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from aru.data.columns import as_frame
+from aru.data.columns import as_frame, read_static
 from aru.data.frames import FrameStyle
 from aru.data.frequency import Frequency
+from aru.data.holiday_dates import check_country
 from aru.data.jumps import untrained_jump
 from aru.data.panel import read_panel
 from aru.data.schema import Schema
@@ -20,10 +21,13 @@ from aru.models.interface import Model
 from aru.nn.device import choose_device
 from aru.pretrained.design import design
 from aru.pretrained.patches import CONTEXT
-from aru.pretrained.zero_shot import ZeroShot
+from aru.pretrained.traits import with_traits
+from aru.pretrained.zero_shot import ROWS_KEPT, ZeroShot
 from aru.runtime.engine import NetworkEngine
 from aru.runtime.forecasting import ForecastRuntime
 from aru.settings import PRETRAINED, Settings
+
+LONGEST_LAG = CONTEXT - ROWS_KEPT  # rows that historic covariates may be late
 
 
 def new_model(settings: Settings, schema: Schema) -> Model:
@@ -31,9 +35,16 @@ def new_model(settings: Settings, schema: Schema) -> Model:
     return ZeroShot(settings, schema) if settings.model == PRETRAINED else build(settings, schema)
 
 
-def open_pretrained(settings: Settings) -> ForecastRuntime:
+def open_pretrained(settings: Settings, country: str | None = None) -> ForecastRuntime:
     """The shipped network that `settings.size` names, for series with strings as ids, until a frame says otherwise."""
     freq = Frequency(settings.freq)
+    if country is not None:
+        check_country(country, settings.freq)
+    if settings.hist_exog_list and settings.h > LONGEST_LAG:
+        raise ConfigError(
+            f"Historic covariates are known h rows late, which may be {LONGEST_LAG} rows, but `h={settings.h}`",
+            "Leave out `hist_exog_list`, or use a shorter horizon.",
+        )
     datetime = not isinstance(settings.freq, int)
     schema = Schema(
         input_size=CONTEXT,
@@ -51,6 +62,7 @@ def open_pretrained(settings: Settings) -> ForecastRuntime:
         stat=((), ()),
         zone=None,
         jump=untrained_jump(settings.freq, datetime, CONTEXT),
+        country=country,
     )
     model = ZeroShot(settings, schema)
     model.load(str(settings.size))
@@ -68,8 +80,8 @@ def refuse_late_schema(runtime: ForecastRuntime, where: str) -> None:
         )
 
 
-def suit(runtime: ForecastRuntime, df: Any, withheld: int = 0) -> ForecastRuntime:
-    """The runtime of a pretrained model without series, for ids, times and covariates of the types in `df`.
+def suit(runtime: ForecastRuntime, df: Any, static_df: Any = None, withheld: int = 0) -> ForecastRuntime:
+    """The runtime of a pretrained model without series, for ids, times and covariates of the types in these frames.
 
     How covariates are read is found in the rows up to the first that is among the last `withheld` of its series.
     """
@@ -78,8 +90,8 @@ def suit(runtime: ForecastRuntime, df: Any, withheld: int = 0) -> ForecastRuntim
         return runtime  # reading it will say so
     style = FrameStyle.of(frame)
     suited = with_types(runtime, frame["unique_id"].dtype.is_integer(), style.ds != "int", style.zone)
-    if runtime.engine.columns:
-        suited = _with_covariates(suited, df, withheld)
+    if runtime.engine.learned_late:
+        suited = _with_covariates(suited, df, static_df, withheld)
     return ForecastRuntime(
         suited.engine, suited.freq, dataclasses.replace(suited.style, backend=style.backend, ds=style.ds)
     )
@@ -93,8 +105,8 @@ def with_types(
     found: Mapping[str, Any] | None = None,
 ) -> ForecastRuntime:
     """The same for ids and times of these types, the latter in this time zone, and covariates as they were found."""
-    if found is not None:
-        runtime = _with_schema(runtime, Schema.from_json(found))
+    if found is not None:  # the country is a setting: another one is another model
+        runtime = _with_schema(runtime, dataclasses.replace(Schema.from_json(found), country=runtime.schema.country))
     engine, freq = runtime.engine, Frequency(runtime.freq.freq, zone)
     datetime = datetime or isinstance(freq.freq, str)  # integers as times are then refused
     schema = dataclasses.replace(
@@ -109,12 +121,13 @@ def with_types(
     return ForecastRuntime(engine, freq, dataclasses.replace(runtime.style, zone=zone).on(freq))
 
 
-def _with_covariates(runtime: ForecastRuntime, df: Any, withheld: int) -> ForecastRuntime:
-    """The same for the covariates of the settings: their kinds, ranges and categories are those of `df`."""
+def _with_covariates(runtime: ForecastRuntime, df: Any, static_df: Any, withheld: int) -> ForecastRuntime:
+    """The same for the covariates of the settings: their kinds, ranges and categories are those of the frames."""
     settings, schema = runtime.settings, runtime.schema
     panel = read_panel(df, runtime.freq, list(runtime.engine.columns), max_gap=runtime.engine.max_gap)
     last = np.maximum(panel.starts + panel.lengths - 1 - withheld, panel.starts)
     keep = panel.ds <= panel.ds[last].min() if withheld else np.ones(len(panel.ds), bool)
+    schema = with_traits(schema, read_static(static_df, panel.ids, runtime.engine.static_columns))
     return _with_schema(runtime, design(panel, keep, schema, settings, runtime.freq))
 
 

@@ -49,9 +49,9 @@ class Trained(NamedTuple):
         """Whether ids and times may be of any type: a pretrained model without series."""
         return self.runtime.settings.model == PRETRAINED and not len(self.table)
 
-    def suited(self, df: Any, withheld: int = 0) -> Trained:
-        """The same for ids, times and covariates as in `df`, if that is open (`aru.runtime.opening.suit`)."""
-        return begin_trained(suit(self.runtime, df, withheld)) if self.open else self
+    def suited(self, df: Any, static_df: Any = None, withheld: int = 0) -> Trained:
+        """The same for ids, times and covariates as in these frames, if that is open (`aru.runtime.opening.suit`)."""
+        return begin_trained(suit(self.runtime, df, static_df, withheld)) if self.open else self
 
     def with_request(self, digest: str) -> Trained:
         """This file was consumed, too."""
