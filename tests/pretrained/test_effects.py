@@ -385,3 +385,36 @@ def test_irregular_times_know_their_calendar_beyond_the_latest_rows() -> None:
     n = len(ticks) - state.context.rows.ds.shape[1]
     assert torch.equal(older.codes[0, -n:, -1].long(), ticks[:n] % 256)
     assert model.regressors.bytes == 2
+
+
+def test_a_young_series_has_the_weekly_pattern_of_the_panel() -> None:
+    """Until it has shown the week itself: then the network is shown the week, and the panel's pattern is left out."""
+    weekly = np.array([0.4, 0.7, 1.0, 1.0, 1.3, 1.8, 0.8])
+    random = np.random.default_rng(3)
+
+    def series(name: str) -> pd.DataFrame:
+        y = random.uniform(50, 500) * weekly[DAYS.day_of_week] * random.normal(1, 0.03, len(DAYS))
+        return pd.DataFrame({"unique_id": name, "ds": DAYS, "y": y, "promo": random.integers(0, 2, len(DAYS))})
+
+    panel, new = pd.concat([series(f"s{i}") for i in range(20)]), series("new")
+    past, future = new[new["ds"] <= LAST], new[new["ds"] > LAST]
+    errors, needed = {}, max(r.stays for r in _fitted(panel).runtime.schema.regressors)
+    for n in (3, needed - 1, needed):
+        known = _fitted(panel)
+        known.update(past.tail(n))
+        alone = opened(())
+        alone.update(past.tail(n))
+        found = [
+            model.predict(future.drop(columns="y"), ids="new").merge(future, on=["unique_id", "ds"])
+            for model in (known, alone)
+        ]
+        errors[n] = [float((f["aru-median"] - f["y"]).abs().sum() / f["y"].sum()) for f in found]
+    assert errors[3][0] < 0.1 < 0.3 < errors[3][1]
+    assert errors[needed][0] == pytest.approx(errors[needed][1], abs=0.02)  # from here on the network finds the week
+    assert errors[needed - 1][0] < 0.06
+
+
+def _fitted(panel: pd.DataFrame) -> Forecaster:
+    f = opened(("promo",))
+    f.update(panel[panel["ds"] <= LAST])
+    return f

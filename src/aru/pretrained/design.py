@@ -2,7 +2,7 @@
 
 A covariate with two values is a flag: a number of its own, and with the weekday. Numbers with few values are read by
 their levels, as categories are; other numbers have a linear effect. The calendar adds what a frequency suggests.
-Seasons that the network is told stay in the values.
+Seasons that the network is told stay in the values, once a series has shown them.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ MOST_LEVELS = 24  # levels of a column with a regressor of their own
 LONG_SPAN = 1.2  # years that the rows must span for regressors of the month
 HALF_LIVES = ("3", "24")  # rows; of moving averages of numbers
 OFTEN = 2  # times that a holiday must have come to have an effect of its own
+SHOWN, SHOWN_ROWS = 1.5, 20  # seasons, and rows, after which the network knows a season better than the panel does
 UNIT_SAMPLE = 2**16  # rows from which the units of regressors are found
 
 
@@ -42,9 +43,9 @@ def design(panel: Panel, keep: Bools, schema: Schema, settings: Settings, freq: 
     listed = [Regressor((factor,)) for factor in (*futr.factors, *hist.factors)]
     if schema.datetime and len(rows):
         years = float(np.ptp(panel.ds[rows])) / (365.25 * DAY)
-        told = told_by(freq, settings.season_length) or ()
+        told = [season for season in told_by(freq, settings.season_length) or () if season]
         listed += [
-            Regressor(factors, stays=bool(season) and season in told)
+            Regressor(factors, stays=round(SHOWN * season) + SHOWN_ROWS if season in told else 0)
             for season, factors in _calendar(freq, years, futr.flags, futr.linear)
         ]
         listed += [Regressor(factors) for factors in _holidays(schema, panel.ds[rows], freq)]

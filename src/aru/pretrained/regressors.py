@@ -93,7 +93,7 @@ class Regressors:
         self._left = np.array([place[r.factors[0]] for r in self.listed], np.int64)
         self._right = np.array([place[r.factors[1]] if len(r.factors) > 1 else 0 for r in self.listed], np.int64)
         self._middle, self._unit = (np.array([getattr(r, name) for r in self.listed]) for name in ("middle", "unit"))
-        self.taken_out = np.array([not r.stays for r in self.listed], bool)
+        self._stays = np.array([r.stays or np.inf for r in self.listed])
         self._groups = self._grouped()
         self._ends = np.array([column.ends for column in self.numbers]).reshape(-1, 2).T
         kinds = {f.kind for f in factors}
@@ -128,12 +128,20 @@ class Regressors:
         return self._products(*self._sources(read, averages, self._ticks(rows)))
 
     def effects(
-        self, older: UInt8[Tensor, "series older byte"], past: Rows, future: Rows, own: Array, common: Array
+        self,
+        older: UInt8[Tensor, "series older byte"],
+        past: Rows,
+        future: Rows,
+        own: Array,
+        common: Array,
+        seen: Array,
     ) -> tuple[Array, Array]:
-        """Effects without those that stay, of older, past and future rows by the coefficients `own` (series, k).
+        """Effects of older, past and future rows by the coefficients `own` (series, k).
 
-        And of the future rows by those of a new series, `common` (series, k).
+        And of the future rows by those of a new series, `common` (series, k). Those that stay are left out where a
+        series has `seen` enough values (series,).
         """
+        out = seen[:, None] < self._stays
         codes, h = older.cpu().numpy(), future.ds.shape[1]
         parts = [self._decoded(codes), _read(past), _read(future)]
         read = CovariateRows(*(np.concatenate(part, 1) for part in zip(*parts, strict=True)))
@@ -146,7 +154,7 @@ class Regressors:
         averages, _ = self._smooth(read, Moving.empty(len(codes), self.averages), None)
         plain, looked_up = self._sources(read, averages, np.concatenate(ticks, 1))
         ahead = plain[:, -h:], [code[:, -h:] for code in looked_up]
-        return self._sum(plain, looked_up, own), self._sum(*ahead, common)
+        return self._sum(plain, looked_up, np.where(out, own, 0.0)), self._sum(*ahead, np.where(out, common, 0.0))
 
     def _decoded(self, codes: Any) -> CovariateRows:
         """What is known of older rows by their bytes."""
@@ -240,14 +248,16 @@ class Regressors:
         return out
 
     def _sum(self, plain: Array, codes: Sequence[Any], theta: Array) -> Array:
-        """(series, row) sum of the regressors that are taken out, by the coefficients (series, k).
+        """(series, row) sum of the regressors by the coefficients (series, k).
 
         Regressors that share a table and the second factor are looked up at once, as their sum.
         """
-        weights = np.where(self.taken_out, theta, 0.0) / self._unit
+        weights = theta / self._unit
         out: Array = np.repeat(-(weights @ self._middle)[:, None], plain.shape[1], 1)
         for group in self._groups:
             weight = weights[:, group.which]
+            if not weight.any():  # all of them stay
+                continue
             if group.table is None:
                 part = np.matmul(plain[..., group.columns], weight[..., None])[..., 0]
             else:
@@ -273,9 +283,9 @@ class Regressors:
         raise IndexError(factor)
 
     def _grouped(self) -> list[Together]:
-        """The regressors that are taken out, by the table of their first factor and by their second factor."""
+        """The regressors by the table of their first factor and by their second factor."""
         found: dict[tuple[int | None, int], list[tuple[int, int]]] = {}
-        for k in np.flatnonzero(self.taken_out).tolist():
+        for k in range(len(self)):
             table, column = self._place(int(self._left[k]))
             found.setdefault((table, int(self._right[k])), []).append((k, column))
         return [Together(*key, *(np.array(v) for v in zip(*pairs, strict=True))) for key, pairs in found.items()]

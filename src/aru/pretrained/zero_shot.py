@@ -194,11 +194,11 @@ class ZeroShot(Model):
     def _effects(self, state: Coefficients, context: Context, future: Rows) -> tuple[Tensor, Tensor]:
         """Effects of all past and future rows, and those that the future ones have on a new series."""
         theta, common = state.own.cpu().numpy(), state.common.cpu().numpy()
-        codes, device = context.older.codes, context.total.device
+        codes, seen, device = context.older.codes, context.count.cpu().numpy(), context.total.device
 
         def part(lo: int, hi: int) -> tuple[Any, Any]:
             past, ahead = (Rows(*(v[lo:hi] for v in rows)) for rows in (context.rows, future))
-            return self.regressors.effects(codes[lo:hi], past, ahead, theta[lo:hi], common[lo:hi])
+            return self.regressors.effects(codes[lo:hi], past, ahead, theta[lo:hi], common[lo:hi], seen[lo:hi])
 
         parts = in_parallel(part, len(codes), self.part) or [part(0, 0)]
         own, new = (torch.from_numpy(np.concatenate(found)).to(device) for found in zip(*parts, strict=True))
