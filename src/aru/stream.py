@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -19,13 +21,14 @@ from aru.forecaster import Forecaster
 from aru.pretrained.effects import CommonEffects
 from aru.runtime import ForecastRuntime
 from aru.runtime.epochs import EPOCH_SAMPLE, is_due
-from aru.runtime.opening import suit
+from aru.runtime.opening import suit, with_types
 from aru.runtime.records import Record, begin
 from aru.runtime.rewinding import rewind
 from aru.runtime.state import SeriesState
 from aru.runtime.update import Invalid, Late, Update, UpdateResult
 from aru.settings import PRETRAINED, AcceleratorName
 from aru.store import About, Key, Store, Transaction, exchange, open_store, receipts
+from aru.store.address import is_database
 from aru.store.atomic import new_file
 from aru.store.receipts import Receipt
 
@@ -47,8 +50,9 @@ class Stream:
 
     Args:
         model: A forecaster, or the folder that `Forecaster.save` wrote.
-        store: Path of a SQLite file, created on first use; None keeps the states in memory; or a store object. A new
-            store starts with the states of the model.
+        store: Path of a SQLite file, created on first use; the address of a PostgreSQL database
+            (`postgresql://user@host/name`); None keeps the states in memory; or a store object. A new store starts
+            with the states of the model.
         correctable_steps: How many of the latest steps of a series can be corrected by late rows (`late="correct"`).
             Fixed when the store is created. None: as in the store, 0 in a new one.
         accelerator: Where a model that is loaded from a folder computes: "auto", "cpu" or "gpu".
@@ -113,7 +117,7 @@ class Stream:
         style = FrameStyle.of(df, runtime.style)
         if self._process != os.getpid():  # a forked process has none of its parent's sessions
             self._warm_up()
-        with self.store.writing() as change:
+        with self.store.writing(new.ids.tolist()) as change:
             version = change.version()
             known, record = self._known(change, new.ids)
             newest = exchange.newest_time(change, self.about)
@@ -229,10 +233,14 @@ class Stream:
             return
         with self.store.writing() as change:
             self._begun = bool(change.keys())
-            if not self._begun:
+            present = change.about() if self._begun else None
+            if present is None:
                 self.runtime = suit(self.runtime, df)
                 self.about = self.runtime.describe(self.about.correctable_steps)
                 change.describe(self.about)
+            elif present != self.about:  # another process has begun
+                types = present.integer_ids, present.datetime, present.zone, present.schema
+                self.runtime, self.about = with_types(self.runtime, *types), present
 
     def _learn_common(self, change: Transaction, update: Update) -> None:
         """Learn anew what series have in common when they have grown enough, from a sample of all records."""
@@ -327,18 +335,26 @@ def _newer(newest: int | None, record: Record) -> int:
 
 def rebuild_store(
     model: Forecaster | str | Path,
-    path: str | Path,
+    store: str | Path,
     df: Any,
     static_df: Any = None,
     correctable_steps: int = 0,
     allow_jump: bool = False,
     check: Callable[[exchange.Contents], None] = lambda contents: None,
 ) -> UpdateResult:
-    """Create a store by replaying a history from empty states. The file appears when it is complete.
+    """Create a store by replaying a history from empty states. It appears when it is complete.
 
     `check` may refuse what the store would hold.
     """
-    target = Path(path)
+    if is_database(store):
+        with tempfile.TemporaryDirectory() as folder:
+            made, states = Path(folder) / "state.db", Path(folder) / "states.parquet"
+            result = rebuild_store(model, made, df, static_df, correctable_steps, allow_jump, check)
+            with contextlib.closing(open_store(made)) as source, contextlib.closing(open_store(store)) as database:
+                exchange.export(source, states)
+                exchange.import_(database, states, new=True)
+        return result
+    target = Path(store)
     if target.exists():
         raise StorageError(f"{verbatim(target)} exists already", "Choose a new file.")
     forecaster = model if isinstance(model, Forecaster) else Forecaster.load(model)

@@ -19,7 +19,7 @@ import atexit
 import contextlib
 import os
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import psycopg
 
@@ -31,7 +31,8 @@ from aru.store.database import Session
 
 KEPT_OPEN = 8  # idle connections
 FLUSHED = 2**25  # bytes of changes that are kept before they are sent
-TOGETHER = 2**8  # records a statement: more do not fit the memory that the server gives it
+SMALL = 2**19  # bytes of changes that are sent together with the end of the transaction
+TOGETHER = 2**7  # records a statement: more of them do not fit the memory that a server gives it
 ASKED = 2**10  # records that are read at a time
 HEAD = "SELECT coalesce(sum(transactions), 0)::bigint, max(newest) FROM part"
 SMALLEST = -(2**63)  # integer id
@@ -44,10 +45,11 @@ class PostgresStore(Store):
     Args:
         url: `postgresql://user@host/database?schema=name`; without a schema it is "aru". The password may come from
             PGPASSWORD or ~/.pgpass as well.
+        create: Whether to create the tables where there are none.
     """
 
-    def __init__(self, url: str) -> None:
-        self.address = read_address(url)
+    def __init__(self, url: str, create: bool = True) -> None:
+        self.address, self._create = read_address(url), create
         self._idle: list[Session] = []
         self._process = os.getpid()
         self._prepared = False
@@ -77,14 +79,6 @@ class PostgresStore(Store):
                 change = _Change(session, head, keys)
                 yield change
                 change.finish()
-
-    def exists(self) -> bool:
-        """Whether there is a store, which this does not create."""
-        with (
-            database.named_errors(self.address),
-            contextlib.closing(database.connect(self.address)) as session,
-        ):
-            return database.version_of(session, self.address) > 0
 
     def __str__(self) -> str:
         return self.address.shown
@@ -143,6 +137,8 @@ class PostgresStore(Store):
         session = database.connect(self.address)
         try:
             if not self._prepared:
+                if not self._create and database.version_of(session, self.address) == 0:
+                    raise StorageError(f"{verbatim(self)} holds no store", "Give the address of one.")
                 database.prepare(session, self.address)
                 self._prepared = True
         except BaseException:
@@ -277,7 +273,9 @@ class _Change(_View):
         """Send all changes and commit."""
         if self._touched and self._newest is None and not self._alone:
             raise RuntimeError("a writer of some series must tell the newest time")
-        with self._session.pipeline():
+        if self._bytes > SMALL:
+            self._flush()
+        with self._session.pipeline():  # one round trip for what is left
             self._flush()
             for kind, made in self._made.items():
                 if made:  # series that did not begin, requests that were not kept
@@ -354,6 +352,8 @@ class _Change(_View):
             """WITH mine AS (
                 UPDATE part SET transactions = transactions + 1, newest = greatest(newest, %(newest)s::bigint)
                 WHERE slot = (SELECT slot FROM part LIMIT 1 FOR UPDATE SKIP LOCKED) RETURNING 1
-            ) INSERT INTO part (transactions, newest) SELECT 1, %(newest)s::bigint WHERE NOT EXISTS (SELECT FROM mine)""",
+            )
+            INSERT INTO part (transactions, newest)
+            SELECT 1, %(newest)s::bigint WHERE NOT EXISTS (SELECT FROM mine)""",
             {"newest": newest},
         )
