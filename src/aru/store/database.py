@@ -92,8 +92,9 @@ def prepare(session: Session, address: Address) -> None:
     """Create the tables, or bring those of an older version up to date, unless another process is faster."""
     found = version_of(session, address)
     if found < len(STEPS):
+        # Before the transaction: one that waits for the lock would not see the tables that another one creates.
+        session.execute("SELECT pg_advisory_lock(%s)", [lock_of(address)])
         with session.transaction():
-            session.execute("SELECT pg_advisory_xact_lock(%s)", [lock_of(address)])
             found = version_of(session, address)
             if session.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", [address.schema]).fetchone() is None:
                 session.execute(f"CREATE SCHEMA {address.schema}")
@@ -103,6 +104,7 @@ def prepare(session: Session, address: Address) -> None:
             for step in STEPS[found:]:
                 session.execute(step, prepare=False)
             session.execute("UPDATE meta SET version = greatest(version, %s)", [len(STEPS)])
+        session.execute("SELECT pg_advisory_unlock(%s)", [lock_of(address)])
     if found > len(STEPS):
         raise StorageError(
             f"{verbatim(address.shown)} has tables of version {found}, and this version of aru knows {len(STEPS)}",

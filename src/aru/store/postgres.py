@@ -20,6 +20,7 @@ import contextlib
 import os
 import weakref
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import psycopg
 
@@ -49,9 +50,9 @@ class PostgresStore(Store):
     """
 
     def __init__(self, url: str, create: bool = True) -> None:
-        self.address, self._create = read_address(url), create
         self._idle: list[Session] = []
         self._process = os.getpid()
+        self.address, self._create = read_address(url), create
         self._prepared = False
         self._lock = database.lock_of(self.address)
         _stores.add(self)
@@ -60,23 +61,22 @@ class PostgresStore(Store):
     def reading(self) -> Iterator[Transaction]:
         """A consistent view. Readers and writers do not wait for each other."""
         with database.named_errors(self.address):
-            begin = f"BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY; {HEAD}"
-            session, head = self._begin(begin)
-            with self._ending(session):
-                yield _View(session, head)
-                session.execute("COMMIT")
+            begun = self._begin(f"BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY; {HEAD}")
+            with self._ending(begun.connection):
+                yield _View(begun.connection, _head(begun))
+                begun.connection.execute("COMMIT")
 
     @contextlib.contextmanager
     def writing(self, keys: Sequence[Key] | None = None) -> Iterator[Transaction]:
         """The only writer of these series, or of the whole store."""
         with database.named_errors(self.address):
-            begin = "BEGIN ISOLATION LEVEL READ COMMITTED, READ WRITE; SELECT pg_advisory_xact_lock"
-            if keys is None:
-                session, head = self._begin(f"{begin}({self._lock}); {HEAD}")
-            else:
-                session, head = self._begin(f"{begin}_shared({self._lock})")
-            with self._ending(session):
-                change = _Change(session, head, keys)
+            with_others = "" if keys is None else "_shared"
+            begun = self._begin(
+                "BEGIN ISOLATION LEVEL READ COMMITTED, READ WRITE; "
+                f"SELECT pg_advisory_xact_lock{with_others}({self._lock})"
+            )
+            with self._ending(begun.connection):
+                change = _Change(begun.connection, keys)
                 yield change
                 change.finish()
 
@@ -93,30 +93,18 @@ class PostgresStore(Store):
         if self._process == os.getpid():
             self.close()
 
-    def _begin(self, statements: str) -> tuple[Session, tuple[int, int | None]]:
-        """A session that has begun a transaction, and the last row that these statements return.
-
-        A connection that waited here may have lost its server since: then another one is made, once.
-        """
+    def _begin(self, statements: str) -> psycopg.Cursor[tuple[Any, ...]]:
+        """Begin a transaction. A connection that waited here may have lost its server since: then a new one does."""
         self._after_fork()
-        session, waited = (self._idle.pop(), True) if self._idle else (self._connect(), False)
-        try:
-            return session, _last_row(session, statements)
-        except psycopg.OperationalError:
-            closed = session.closed
-            session.close()
-            if not (waited and closed):
-                raise
-        except BaseException:
-            session.close()
-            raise
-        self.close()  # others have lost it as well
-        session = self._connect()
-        try:
-            return session, _last_row(session, statements)
-        except BaseException:
-            session.close()
-            raise
+        if self._idle:
+            session = self._idle.pop()
+            try:
+                return _executed(session, statements)
+            except psycopg.OperationalError:
+                if session.info.status == psycopg.pq.ConnStatus.OK:  # it is about something else
+                    raise
+            self.close()  # others have lost it as well
+        return _executed(self._connect(), statements)
 
     @contextlib.contextmanager
     def _ending(self, session: Session) -> Iterator[None]:
@@ -159,13 +147,23 @@ def _close_stores() -> None:
         store.close()
 
 
-def _last_row(session: Session, statements: str) -> tuple[int, int | None]:
-    cursor = session.execute(statements, prepare=False)
-    while cursor.nextset():
-        pass
+def _executed(session: Session, statements: str) -> psycopg.Cursor[tuple[Any, ...]]:
+    """The cursor with the rows of the last of these statements. A session is closed if one fails."""
+    try:
+        cursor = session.execute(statements, prepare=False)
+        while cursor.nextset():
+            pass
+        return cursor
+    except BaseException:
+        session.close()
+        raise
+
+
+def _head(cursor: psycopg.Cursor[tuple[Any, ...]]) -> tuple[int, int | None]:
+    """Number of transactions and newest time."""
     row = cursor.fetchone()
     assert row is not None
-    return row[0], row[-1]
+    return row[0], row[1]
 
 
 def _as_bytes(key: Key) -> bytes:
@@ -234,24 +232,19 @@ def _read_only() -> StorageError:
 class _Change(_View):
     """A writing transaction. Changes are kept here and sent at the end, or when they are many."""
 
-    def __init__(self, session: Session, head: tuple[int, int | None], keys: Sequence[Key] | None) -> None:
-        super().__init__(session, head)
+    def __init__(self, session: Session, keys: Sequence[Key] | None) -> None:
         self._alone = keys is None
         self._changed: dict[Kind, dict[bytes, bytes | None]] = {"series": {}, "request": {}, "panel": {}}
         self._made: dict[Kind, set[bytes]] = {"series": set(), "request": set(), "panel": set()}  # rows as locks
         self._bytes = 0  # of changes that are not sent yet
         self._touched = False  # whether series were changed
         self._newest: int | None = None  # what `keep_newest` was told
-        self._locked: set[bytes] = set()  # series
-        if keys is not None:
-            self._locked = {_as_bytes(key) for key in keys}
-            with session.pipeline():
-                made = self._lock(self._locked, "series")
-                asked = session.execute(HEAD)
-            self._made["series"] = {id for cursor in made for (id,) in cursor}
-            row = asked.fetchone()
-            assert row is not None
-            self._version, self._stored_newest = row
+        self._session, self._locked = session, {_as_bytes(key) for key in keys or ()}
+        with session.pipeline():
+            made = self._lock(self._locked, "series")
+            asked = session.execute(HEAD)  # when nobody else can change these series any more
+        self._made["series"] = {id for cursor in made for (id,) in cursor}
+        super().__init__(session, _head(asked))
 
     def describe(self, about: About) -> None:
         self._session.execute("DELETE FROM about")
