@@ -50,9 +50,7 @@ class Server:
         if self.user is not None:
             shutil.chown(folder, self.user)
         self._call("initdb", "--no-sync", "--auth=trust", f"--username={ADMIN}", "--encoding=UTF8", "--locale=C")
-        (folder / "data" / "postgresql.auto.conf").write_text(
-            f"{CONFIGURATION}unix_socket_directories = '{folder}'\n"
-        )
+        (folder / "data" / "postgresql.auto.conf").write_text(f"{CONFIGURATION}unix_socket_directories = '{folder}'\n")
         (folder / "data" / "pg_hba.conf").write_text(ACCESS)
 
     def url(self, database: str, user: str = USER, **query: str) -> str:
@@ -120,7 +118,7 @@ def running() -> Iterator[Server]:
         try:
             with psycopg.connect(server.url("postgres", ADMIN), autocommit=True) as session:
                 session.execute(f"CREATE ROLE {USER} LOGIN")
-                session.execute(f"CREATE ROLE locked LOGIN PASSWORD 'right'")
+                session.execute("CREATE ROLE locked LOGIN PASSWORD 'right'")
                 session.execute(f"CREATE DATABASE {USER} OWNER {USER}")
             yield server
         finally:

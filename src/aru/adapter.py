@@ -79,7 +79,8 @@ class Adapter:
         ridge: Ridge penalty in observations: it shrinks the correction to zero, that is, to the frozen forecast.
         gate: Mix frozen and adapted forecast, per series and block of leads, to be never much worse than the better.
         calibration: "online" moves the ends of intervals, per series and lead, to keep their nominal coverage.
-        store: Path of a SQLite file, created on first use; None keeps the states in memory; or a store object.
+        store: Path of a SQLite file, created on first use; the address of a PostgreSQL database
+            (`postgresql://user@host/name`); None keeps the states in memory; or a store object.
     """
 
     def __init__(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import os
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -30,6 +31,7 @@ from aru.runtime.state import SeriesState
 from aru.runtime.update import Invalid, Late, Update, UpdateResult
 from aru.settings import PRETRAINED, AcceleratorName
 from aru.store import About, Key, Store, Transaction, exchange, open_store, receipts
+from aru.store.address import is_database
 from aru.store.atomic import new_file
 from aru.store.receipts import Receipt
 
@@ -50,8 +52,9 @@ class Stream:
 
     Args:
         model: A forecaster, or the folder that `Forecaster.save` wrote.
-        store: Path of a SQLite file, created on first use; None keeps the states in memory; or a store object. A new
-            store starts with the states of the model.
+        store: Path of a SQLite file, created on first use; the address of a PostgreSQL database
+            (`postgresql://user@host/name`); None keeps the states in memory; or a store object. A new store starts
+            with the states of the model.
         correctable_steps: How many of the latest steps of a series can be corrected by late rows (`late="correct"`).
             Fixed when the store is created. None: as in the store, 0 in a new one.
         accelerator: Where a model that is loaded from a folder computes: "auto", "cpu" or "gpu".
@@ -114,7 +117,9 @@ class Stream:
         if self._process != os.getpid():  # a forked process has none of its parent's sessions
             self._warm_up()
         new = None if self._open else self.runtime.read(df)
-        with self.store.writing() as change:
+        # What series have in common is learned in one place at a time.
+        whole = new is None or self.runtime.engine.shares
+        with self.store.writing(None if whole or new is None else new.ids.tolist()) as change:
             if new is None:
                 self._suit(change, df, static_df)
                 new = self.runtime.read(df)
@@ -352,18 +357,26 @@ def _newer(newest: int | None, record: Record) -> int:
 
 def rebuild_store(
     model: Forecaster | str | Path,
-    path: str | Path,
+    store: str | Path,
     df: Any,
     static_df: Any = None,
     correctable_steps: int = 0,
     allow_jump: bool = False,
     check: Callable[[exchange.Contents], None] = lambda contents: None,
 ) -> UpdateResult:
-    """Create a store by replaying a history from empty states. The file appears when it is complete.
+    """Create a store by replaying a history from empty states. It appears when it is complete.
 
     `check` may refuse what the store would hold.
     """
-    target = Path(path)
+    if is_database(store):
+        with tempfile.TemporaryDirectory() as folder:
+            made, states = Path(folder) / "state.db", Path(folder) / "states.parquet"
+            result = rebuild_store(model, made, df, static_df, correctable_steps, allow_jump, check)
+            with contextlib.closing(open_store(made)) as source, contextlib.closing(open_store(store)) as database:
+                exchange.export(source, states)
+                exchange.import_(database, states, new=True)
+        return result
+    target = Path(store)
     if target.exists():
         raise StorageError(f"{verbatim(target)} exists already", "Choose a new file.")
     forecaster = model if isinstance(model, Forecaster) else Forecaster.load(model)

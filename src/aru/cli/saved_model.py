@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -63,13 +64,13 @@ def choose_model(
     accelerator: str,
     futr_exog: Sequence[str] | None = None,
 ) -> Callable[[], Forecaster]:
-    """What opens the model of a folder, or the one that --pretrained names."""
+    """What opens the model of a folder, or the one that --pretrained names. It can be sent to another process."""
     if futr_exog and name is None:
         raise ConfigError("--futr-exog is for --pretrained", "A trained model knows its covariates: leave it out.")
     if folder is not None and name is None:
-        return lambda: load_model(folder, accelerator)
+        return functools.partial(load_model, folder, accelerator)
     if folder is None and name is not None:
-        return lambda: open_pretrained(name, h, freq, season_length, accelerator, futr_exog)
+        return functools.partial(open_pretrained, name, h, freq, season_length, accelerator, futr_exog)
     raise ConfigError("One model is needed", "Give the folder of a model, or --pretrained mini.")
 
 

@@ -22,8 +22,12 @@ TOKEN = "ARU_TOKEN"
 
 def serve(
     state: Annotated[
-        Path,
-        typer.Option("--state", metavar="FILE", help="SQLite file of the states, created on first use."),
+        str,
+        typer.Option(
+            "--state",
+            metavar="STORE",
+            help="SQLite file of the states, created on first use; or a PostgreSQL database, postgresql://user@host/name.",
+        ),
     ],
     model: Annotated[
         Path | None, typer.Argument(metavar="MODEL", show_default=False, help="Folder of a trained model.")
@@ -60,6 +64,12 @@ def serve(
     max_connections: Annotated[
         int, typer.Option("--max-connections", metavar="N", help="Most connections at a time.")
     ] = 512,
+    workers: Annotated[
+        int,
+        typer.Option(
+            "--workers", metavar="N", help="Processes that share the port; several need --state postgresql://."
+        ),
+    ] = 1,
     correctable_steps: Annotated[
         int | None,
         typer.Option(
@@ -78,25 +88,33 @@ def serve(
     Ctrl-C or a termination signal ends the service after the current requests are answered. Failures and requests are
     logged to standard error, with --json as JSON.
     """
-    names = flags("host", "port", "max_rows", "max_bytes", "max_connections", "correctable_steps", "accelerator")
+    names = flags("host", "port", "max_rows", "max_bytes", "max_connections", "workers", "correctable_steps")
+    names |= flags("accelerator")
     with screen(as_json, debug=debug, names=names) as show:
         try:
             from aru.serve.options import Options
             from aru.serve.server import serve as run
+            from aru.serve.workers import Work, serve_together
+            from aru.store.address import name_of
         except ImportError as error:
             raise ConfigError(
                 f"aru serve needs more packages ({verbatim(error)})", "Install them: pip install 'aru-forecast[serve]'."
             ) from error
         load = choose_model(model, pretrained, h, freq, season_length, accelerator)
         token = _token(token_file)
-        chosen = Options(host, port, token, max_rows, max_bytes, monitor, max_connections, json_log=as_json)
+        chosen = Options(
+            host, port, token, max_rows, max_bytes, monitor, max_connections, json_log=as_json, workers=workers
+        )
 
         def started(address: str) -> None:
             name = model or pretrained
-            show.result({"address": address, "model": name, "state": state})
-            show.say(f"Serving {name} at {address}, states in {state}. Ctrl-C ends it.")
+            show.result({"address": address, "model": name, "state": name_of(state)})
+            show.say(f"Serving {name} at {address}, states in {name_of(state)}. Ctrl-C ends it.")
 
-        run(load, state, chosen, started, correctable_steps)
+        if workers > 1:
+            serve_together(Work(load, state, chosen, correctable_steps), started)
+        else:
+            run(load, state, chosen, started, correctable_steps)
 
 
 def _token(path: Path | None) -> str | None:

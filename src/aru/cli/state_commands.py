@@ -12,14 +12,17 @@ from aru.cli import shared_options, table_files
 from aru.cli.saved_model import as_in_training, choose_model
 from aru.cli.screen import facts, screen
 from aru.cli.wording import ALLOW_JUMP, flags
-from aru.errors import InputError, StorageError, verbatim
+from aru.errors import InputError, verbatim
 
 if TYPE_CHECKING:
     from aru.data.clock import Clock
-    from aru.store import About, SQLiteStore
+    from aru.store import About, Store
     from aru.store.exchange import Contents
 
-StoreFile = Annotated[Path, typer.Argument(metavar="STORE", show_default=False, help="SQLite file of a stream.")]
+StoreFile = Annotated[
+    str,
+    typer.Argument(metavar="STORE", show_default=False, help="SQLite file of a stream, or address of its database."),
+]
 ExportFile = Annotated[Path, typer.Argument(metavar="FILE", show_default=False, help="Parquet file of an export.")]
 
 app = typer.Typer(name="state", help="Look into the store of a stream, move it, rebuild it.", no_args_is_help=True)
@@ -47,7 +50,7 @@ def info(store: StoreFile, as_json: shared_options.Json = False, debug: shared_o
             "oldest_last_time": oldest,
             "newest_last_time": newest,
         }
-        show.result({"store": store, **values})
+        show.result({"store": _named(store), **values})
         shown = {"series": f"{values['series']:,}", "observations": f"{values['observations']:,}"}
         shown |= {"bytes a series": f"{about.size:,}", "format": str(about.format)}
         show.show(facts(shown | {"correctable steps": str(about.correctable_steps), "model": about.fingerprint}))
@@ -63,9 +66,10 @@ def export(
         from aru.store import exchange
 
         _check_parquet(file)
-        with show.working(f"Exporting {store}"), closing(_existing(store)) as opened:
+        name = _named(store)
+        with show.working(f"Exporting {name}"), closing(_existing(store)) as opened:
             series = exchange.export(opened, file)
-        show.result({"store": store, "file": file, "series": series})
+        show.result({"store": name, "file": file, "series": series})
         show.say(f"Wrote the states of {series:,} series to {file}.")
 
 
@@ -74,15 +78,16 @@ def import_(
 ) -> None:
     """Read an export into a new store, or into a store of the same model, replacing the states of the same series."""
     with screen(as_json, debug=debug) as show:
-        from aru.store import SQLiteStore, exchange
+        from aru.store import exchange, open_store
 
         _check_parquet(file)
         if not file.is_file():
             raise InputError(f"{verbatim(file)} does not exist")
-        with show.working(f"Importing {file}"), closing(SQLiteStore(store)) as opened:
+        name = _named(store)
+        with show.working(f"Importing {file}"), closing(open_store(store)) as opened:
             series = exchange.import_(opened, file)
-        show.result({"store": store, "file": file, "series": series})
-        show.say(f"{store} now has the states of {series:,} series from {file}.")
+        show.result({"store": name, "file": file, "series": series})
+        show.say(f"{name} now has the states of {series:,} series from {file}.")
 
 
 def forget(
@@ -98,18 +103,22 @@ def forget(
     with screen(as_json, debug=debug) as show:
         from aru.store import exchange
 
+        name = _named(store)
         with closing(_existing(store)) as opened:
             with opened.reading() as view:
                 known = view.keys()
-            chosen = shared_options.choose_ids(ids, known, store) or []
+            chosen = shared_options.choose_ids(ids, known, name) or []
             removed = exchange.forget(opened, chosen)
-        show.result({"store": store, "forgotten": chosen, "series": len(known) - removed})
-        show.say(f"Forgot {removed:,} series; {store} has {len(known) - removed:,} left.")
+        show.result({"store": name, "forgotten": chosen, "series": len(known) - removed})
+        show.say(f"Forgot {removed:,} series; {name} has {len(known) - removed:,} left.")
 
 
 def migrate(
     store: StoreFile,
-    new: Annotated[Path, typer.Argument(metavar="NEW", show_default=False, help="SQLite file to create.")],
+    new: Annotated[
+        str,
+        typer.Argument(metavar="NEW", show_default=False, help="SQLite file to create, or address of a new database."),
+    ],
     data: Annotated[
         Path,
         typer.Option(
@@ -162,10 +171,12 @@ def migrate(
             static_df = None if static is None else table_files.read_static(static, form)
             steps = old.about.correctable_steps if correctable_steps is None else correctable_steps
             done = rebuild_store(
-                forecaster, new, df, static_df, steps, allow_jump, lambda made: _require_all(store, old, made)
+                forecaster, new, df, static_df, steps, allow_jump, lambda made: _require_all(_named(store), old, made)
             )
-        show.result({"store": new, "series": len(done.new_series), "applied": done.applied})
-        show.say(f"{new} has the states of {len(done.new_series):,} series after {done.applied:,} observations.")
+        show.result({"store": _named(new), "series": len(done.new_series), "applied": done.applied})
+        show.say(
+            f"{_named(new)} has the states of {len(done.new_series):,} series after {done.applied:,} observations."
+        )
 
 
 def backup(
@@ -190,9 +201,10 @@ def backup(
     with screen(as_json, debug=debug) as show:
         from aru.store import exchange
 
-        with show.working(f"Copying {store}"), closing(_existing(store, without_log)) as opened:
+        name = _named(store)
+        with show.working(f"Copying {name}"), closing(_existing(store, without_log)) as opened:
             series = exchange.backup(opened, copy)
-        show.result({"store": store, "copy": copy, "series": series})
+        show.result({"store": name, "copy": copy, "series": series})
         show.say(f"{copy} has the states of {series:,} series.")
 
 
@@ -222,13 +234,11 @@ def rewind(
         from aru.stream import Stream
 
         load = choose_model(model, pretrained, h, freq, season_length, accelerator)
-        with show.working(f"Rewinding {store}"):
-            _existing(store).close()
-            with Stream(load(), store) as stream:
-                chosen = shared_options.choose_ids(ids, stream.keys(), store) or []
-                integer = not stream.about.datetime and before.lstrip("-").isdigit()
-                rows = stream.rewind(chosen, int(before) if integer else before)
-        show.result({"store": store, "rewound": chosen, "rows": rows})
+        with show.working(f"Rewinding {_named(store)}"), Stream(load(), _existing(store)) as stream:
+            chosen = shared_options.choose_ids(ids, stream.keys(), _named(store)) or []
+            integer = not stream.about.datetime and before.lstrip("-").isdigit()
+            rows = stream.rewind(chosen, int(before) if integer else before)
+        show.result({"store": _named(store), "rewound": chosen, "rows": rows})
         show.say(f"Took back {rows:,} rows of {len(chosen):,} series.")
 
 
@@ -251,7 +261,7 @@ def _clock(about: About) -> Clock | None:
     return Clock(about.zone, about.wall) if about.datetime else None
 
 
-def _require_all(store: Path, old: Contents, made: Contents) -> None:
+def _require_all(store: str, old: Contents, made: Contents) -> None:
     """Refuse a history that does not have all series of the old store, or ends earlier."""
     import numpy as np
 
@@ -269,13 +279,18 @@ def _require_all(store: Path, old: Contents, made: Contents) -> None:
         )
 
 
-def _existing(path: Path, without_log: bool = False) -> SQLiteStore:
+def _existing(store: str, without_log: bool = False) -> Store:
     """An existing store: inspecting it must not create it."""
-    from aru.store import SQLiteStore
+    from aru.store import open_existing
 
-    if not path.is_file():
-        raise StorageError(f"{verbatim(path)} does not exist", "Give the SQLite file of a stream.")
-    return SQLiteStore(path, without_log)
+    return open_existing(store, without_log)
+
+
+def _named(store: str) -> str:
+    """A store in messages: without a password."""
+    from aru.store.address import name_of
+
+    return name_of(store)
 
 
 def _check_parquet(path: Path) -> None:

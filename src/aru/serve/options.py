@@ -27,6 +27,7 @@ class Options:
         idle_seconds: Longest pause while a client sends a request or takes an answer.
         request_seconds: Longest time for a client to send a request, or to take an answer.
         json_log: Whether lines of the log are JSON.
+        workers: Processes that share the port. Several need states in a database.
     """
 
     host: str = "127.0.0.1"
@@ -40,9 +41,10 @@ class Options:
     idle_seconds: float = 10.0
     request_seconds: float = 60.0
     json_log: bool = False
+    workers: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("max_rows", "max_bytes", "max_connections", "max_header_bytes"):
+        for name in ("max_rows", "max_bytes", "max_connections", "max_header_bytes", "workers"):
             value = getattr(self, name)
             if isinstance(value, bool) or value < 1:
                 raise ConfigError(f"`{name}` must be a whole number of at least 1, got {quoted(value)}")

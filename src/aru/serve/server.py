@@ -17,7 +17,7 @@ from aru.serve.app import create_app
 from aru.serve.connections import connections
 from aru.serve.logs import start_logs
 from aru.serve.options import Options
-from aru.store import SQLiteStore
+from aru.store import open_store
 from aru.stream import Stream
 
 PATIENCE = 30  # seconds to finish requests when the service stops
@@ -27,12 +27,12 @@ QUEUE = 2048  # connections that wait to be accepted
 
 def serve(
     load: Callable[[], Forecaster],
-    state: Path,
+    state: str | Path,
     options: Options,
     started: Callable[[str], None] = lambda _: None,
     correctable_steps: int | None = None,
 ) -> None:
-    """Serve until the process is asked to stop. `started` is called with the address when the model is warmed up.
+    """Serve in this process until it is asked to stop. `started` is called with the address once it is warmed up.
 
     The port is bound before the model is loaded, so that a port in use fails at once. Early clients wait.
     """
@@ -51,10 +51,10 @@ def serve(
         listener.close()
 
 
-def _open(load: Callable[[], Forecaster], state: Path, correctable_steps: int | None) -> Stream:
+def _open(load: Callable[[], Forecaster], state: str | Path, correctable_steps: int | None) -> Stream:
     """The stream. Without a number of correctable steps it is that of the store, or CORRECTABLE in a new one."""
     if correctable_steps is None:
-        with contextlib.closing(SQLiteStore(state)) as store, store.reading() as view:
+        with contextlib.closing(open_store(state)) as store, store.reading() as view:
             correctable_steps = None if view.about_or_new() else CORRECTABLE
     return Stream(load(), state, correctable_steps)
 
@@ -75,13 +75,21 @@ def configure(app: FastAPI, options: Options) -> uvicorn.Config:
 
 
 def listen(options: Options) -> socket.socket:
-    """A socket on the address of the options."""
+    """A socket on the address of the options, which other workers listen on as well."""
+    listener = bind(options, share=options.workers > 1)
+    listener.listen(QUEUE)
+    return listener
+
+
+def bind(options: Options, share: bool) -> socket.socket:
+    """A socket that has the address of the options, alone or shared with sockets that share it, too."""
     family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if share:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     try:
         listener.bind((options.host, options.port))
-        listener.listen(QUEUE)
     except OSError as error:
         listener.close()
         raise ConfigError(

@@ -83,7 +83,7 @@ class Service:
         self._known, self._newest = len(found.ids), int(max(found.last, default=NEVER))
         states = stream.store.path.absolute() if isinstance(stream.store, SQLiteStore) else None
         self.monitor = GuardedMonitor(self.runtime, states, self.metrics, monitor)
-        self.disk = DiskProbe(None if states is None else states.parent)
+        self.disk = DiskProbe(stream.store)
         self.metrics.describe(**{name: str(value) for name, value in self._model().items()})
 
     # Requests of many clients

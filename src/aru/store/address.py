@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 from urllib.parse import unquote
 
 from aru.errors import ConfigError, verbatim
@@ -24,15 +24,15 @@ class Address(NamedTuple):
     secrets: tuple[str, ...]  # which no message may hold
 
 
-def is_database(store: object) -> bool:
+def is_database(store: object) -> TypeGuard[str]:
     """Whether this is the address of a database, not a file."""
     return isinstance(store, str) and store.startswith(DATABASES)
 
 
 def read_address(url: str) -> Address:
     """`postgresql://user:password@host:port/database?schema=name` and what else libpq knows."""
-    scheme, _, rest = url.partition("://")
-    place, _, query = rest.partition("?")
+    scheme, _, whole = url.partition("://")
+    place, _, query = whole.partition("?")
     pairs = [pair.partition("=")[::2] for pair in query.split("&") if pair]
     schema = next((unquote(value) for name, value in pairs if name == "schema"), OWN_SCHEMA)
     if not _SCHEMA_NAME.fullmatch(schema):
@@ -55,7 +55,7 @@ def read_address(url: str) -> Address:
 
 def name_of(store: str | Path) -> str:
     """A path, or the address of a database without its password."""
-    return read_address(store).shown if isinstance(store, str) and is_database(store) else str(store)
+    return read_address(store).shown if is_database(store) else str(store)
 
 
 def _query(pairs: list[tuple[str, str]]) -> str:

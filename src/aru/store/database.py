@@ -26,12 +26,14 @@ TIMEOUTS = {
     "tcp_keepalives_count": "3",
     "tcp_user_timeout": "30000",
 }
-# Records change as a whole, and floats hardly compress: they stay in their row as long as it fits a page. Every update
-# leaves an old row behind, so tables are cleaned often.
-KEPT_IN_ROWS = "WITH (toast_tuple_target = 8160, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0)"
+# Records change as a whole, and floats hardly compress. They lie beside their rows, which then are small: to lock and
+# to replace a row touches few pages, and no index. Every update leaves old bytes behind, so tables are cleaned often.
+CLEANED = ", ".join(
+    f"{table}autovacuum_vacuum_{what}" for table in ("", "toast.") for what in ("scale_factor = 0.05", "cost_delay = 0")
+)
 RECORDS = f"""
     CREATE TABLE about (description text NOT NULL);
-    CREATE TABLE series (id bytea PRIMARY KEY, record bytea NOT NULL) {KEPT_IN_ROWS};
+    CREATE TABLE series (id bytea PRIMARY KEY, record bytea NOT NULL) WITH (fillfactor = 50, {CLEANED});
     CREATE TABLE panel (id bytea PRIMARY KEY, record bytea NOT NULL);
     CREATE TABLE request (id bytea PRIMARY KEY, record bytea NOT NULL) WITH (fillfactor = 50);
     ALTER TABLE series ALTER record SET STORAGE EXTERNAL;
@@ -90,8 +92,9 @@ def prepare(session: Session, address: Address) -> None:
     """Create the tables, or bring those of an older version up to date, unless another process is faster."""
     found = version_of(session, address)
     if found < len(STEPS):
+        # Before the transaction: one that waits for the lock would not see the tables that another one creates.
+        session.execute("SELECT pg_advisory_lock(%s)", [lock_of(address)])
         with session.transaction():
-            session.execute("SELECT pg_advisory_xact_lock(%s)", [lock_of(address)])
             found = version_of(session, address)
             if session.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", [address.schema]).fetchone() is None:
                 session.execute(f"CREATE SCHEMA {address.schema}")
@@ -101,6 +104,7 @@ def prepare(session: Session, address: Address) -> None:
             for step in STEPS[found:]:
                 session.execute(step, prepare=False)
             session.execute("UPDATE meta SET version = greatest(version, %s)", [len(STEPS)])
+        session.execute("SELECT pg_advisory_unlock(%s)", [lock_of(address)])
     if found > len(STEPS):
         raise StorageError(
             f"{verbatim(address.shown)} has tables of version {found}, and this version of aru knows {len(STEPS)}",

@@ -164,14 +164,19 @@ def write_export(
     return total
 
 
-def import_(store: Store, path: str | Path) -> int:
-    """Put the records of an export into a store, replacing those of the same series. Returns the number of series."""
+def import_(store: Store, path: str | Path, new: bool = False) -> int:
+    """Put the records of an export into a store, replacing those of the same series. Returns the number of series.
+
+    `new`: refuse a store that has records.
+    """
     about, panel = read_notes(path)
     layout, total = Layout(about.layout), 0
     with _opened(path) as file, store.writing() as change:  # creates the file, so only after the export was checked
         present = change.about_or_new()
         if present is None:
             change.describe(about)
+        elif new:
+            raise StorageError(f"{verbatim(store)} has states already", "Choose a new one.")
         else:
             present.require(about, path)
         for batch in file.iter_batches(ROW_GROUP):
@@ -183,11 +188,15 @@ def import_(store: Store, path: str | Path) -> int:
     return total
 
 
-def backup(store: SQLiteStore, path: str | Path) -> int:
-    """Write a complete copy of a store, also one in use, to a new file. Returns the number of series.
+def backup(store: Store, path: str | Path) -> int:
+    """Write a complete copy of a SQLite file, also one in use, to a new file. Returns the number of series.
 
     Every record of the copy is read and checked.
     """
+    if not isinstance(store, SQLiteStore):
+        raise StorageError(
+            f"{verbatim(store)} is no SQLite file", "Use pg_dump, or export its states: aru state export."
+        )
     store.backup(path)
     copy = SQLiteStore(path)
     try:

@@ -19,7 +19,8 @@ import atexit
 import contextlib
 import os
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import psycopg
 
@@ -31,7 +32,8 @@ from aru.store.database import Session
 
 KEPT_OPEN = 8  # idle connections
 FLUSHED = 2**25  # bytes of changes that are kept before they are sent
-TOGETHER = 2**8  # records a statement: more do not fit the memory that the server gives it
+SMALL = 2**19  # bytes of changes that are sent together with the end of the transaction
+TOGETHER = 2**7  # records a statement: more of them do not fit the memory that a server gives it
 ASKED = 2**10  # records that are read at a time
 HEAD = "SELECT coalesce(sum(transactions), 0)::bigint, max(newest) FROM part"
 SMALLEST = -(2**63)  # integer id
@@ -44,12 +46,13 @@ class PostgresStore(Store):
     Args:
         url: `postgresql://user@host/database?schema=name`; without a schema it is "aru". The password may come from
             PGPASSWORD or ~/.pgpass as well.
+        create: Whether to create the tables where there are none.
     """
 
-    def __init__(self, url: str) -> None:
-        self.address = read_address(url)
+    def __init__(self, url: str, create: bool = True) -> None:
         self._idle: list[Session] = []
         self._process = os.getpid()
+        self.address, self._create = read_address(url), create
         self._prepared = False
         self._lock = database.lock_of(self.address)
         _stores.add(self)
@@ -58,33 +61,24 @@ class PostgresStore(Store):
     def reading(self) -> Iterator[Transaction]:
         """A consistent view. Readers and writers do not wait for each other."""
         with database.named_errors(self.address):
-            begin = f"BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY; {HEAD}"
-            session, head = self._begin(begin)
-            with self._ending(session):
-                yield _View(session, head)
-                session.execute("COMMIT")
+            begun = self._begin(f"BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY; {HEAD}")
+            with self._ending(begun.connection):
+                yield _View(begun.connection, _head(begun))
+                begun.connection.execute("COMMIT")
 
     @contextlib.contextmanager
     def writing(self, keys: Sequence[Key] | None = None) -> Iterator[Transaction]:
         """The only writer of these series, or of the whole store."""
         with database.named_errors(self.address):
-            begin = "BEGIN ISOLATION LEVEL READ COMMITTED, READ WRITE; SELECT pg_advisory_xact_lock"
-            if keys is None:
-                session, head = self._begin(f"{begin}({self._lock}); {HEAD}")
-            else:
-                session, head = self._begin(f"{begin}_shared({self._lock})")
-            with self._ending(session):
-                change = _Change(session, head, keys)
+            with_others = "" if keys is None else "_shared"
+            begun = self._begin(
+                "BEGIN ISOLATION LEVEL READ COMMITTED, READ WRITE; "
+                f"SELECT pg_advisory_xact_lock{with_others}({self._lock})"
+            )
+            with self._ending(begun.connection):
+                change = _Change(begun.connection, keys)
                 yield change
                 change.finish()
-
-    def exists(self) -> bool:
-        """Whether there is a store, which this does not create."""
-        with (
-            database.named_errors(self.address),
-            contextlib.closing(database.connect(self.address)) as session,
-        ):
-            return database.version_of(session, self.address) > 0
 
     def __str__(self) -> str:
         return self.address.shown
@@ -99,30 +93,18 @@ class PostgresStore(Store):
         if self._process == os.getpid():
             self.close()
 
-    def _begin(self, statements: str) -> tuple[Session, tuple[int, int | None]]:
-        """A session that has begun a transaction, and the last row that these statements return.
-
-        A connection that waited here may have lost its server since: then another one is made, once.
-        """
+    def _begin(self, statements: str) -> psycopg.Cursor[tuple[Any, ...]]:
+        """Begin a transaction. A connection that waited here may have lost its server since: then a new one does."""
         self._after_fork()
-        session, waited = (self._idle.pop(), True) if self._idle else (self._connect(), False)
-        try:
-            return session, _last_row(session, statements)
-        except psycopg.OperationalError:
-            closed = session.closed
-            session.close()
-            if not (waited and closed):
-                raise
-        except BaseException:
-            session.close()
-            raise
-        self.close()  # others have lost it as well
-        session = self._connect()
-        try:
-            return session, _last_row(session, statements)
-        except BaseException:
-            session.close()
-            raise
+        if self._idle:
+            session = self._idle.pop()
+            try:
+                return _executed(session, statements)
+            except psycopg.OperationalError:
+                if session.info.status == psycopg.pq.ConnStatus.OK:  # it is about something else
+                    raise
+            self.close()  # others have lost it as well
+        return _executed(self._connect(), statements)
 
     @contextlib.contextmanager
     def _ending(self, session: Session) -> Iterator[None]:
@@ -143,6 +125,8 @@ class PostgresStore(Store):
         session = database.connect(self.address)
         try:
             if not self._prepared:
+                if not self._create and database.version_of(session, self.address) == 0:
+                    raise StorageError(f"{verbatim(self)} holds no store", "Give the address of one.")
                 database.prepare(session, self.address)
                 self._prepared = True
         except BaseException:
@@ -163,13 +147,23 @@ def _close_stores() -> None:
         store.close()
 
 
-def _last_row(session: Session, statements: str) -> tuple[int, int | None]:
-    cursor = session.execute(statements, prepare=False)
-    while cursor.nextset():
-        pass
+def _executed(session: Session, statements: str) -> psycopg.Cursor[tuple[Any, ...]]:
+    """The cursor with the rows of the last of these statements. A session is closed if one fails."""
+    try:
+        cursor = session.execute(statements, prepare=False)
+        while cursor.nextset():
+            pass
+        return cursor
+    except BaseException:
+        session.close()
+        raise
+
+
+def _head(cursor: psycopg.Cursor[tuple[Any, ...]]) -> tuple[int, int | None]:
+    """Number of transactions and newest time."""
     row = cursor.fetchone()
     assert row is not None
-    return row[0], row[-1]
+    return row[0], row[1]
 
 
 def _as_bytes(key: Key) -> bytes:
@@ -238,24 +232,19 @@ def _read_only() -> StorageError:
 class _Change(_View):
     """A writing transaction. Changes are kept here and sent at the end, or when they are many."""
 
-    def __init__(self, session: Session, head: tuple[int, int | None], keys: Sequence[Key] | None) -> None:
-        super().__init__(session, head)
+    def __init__(self, session: Session, keys: Sequence[Key] | None) -> None:
         self._alone = keys is None
         self._changed: dict[Kind, dict[bytes, bytes | None]] = {"series": {}, "request": {}, "panel": {}}
         self._made: dict[Kind, set[bytes]] = {"series": set(), "request": set(), "panel": set()}  # rows as locks
         self._bytes = 0  # of changes that are not sent yet
         self._touched = False  # whether series were changed
         self._newest: int | None = None  # what `keep_newest` was told
-        self._locked: set[bytes] = set()  # series
-        if keys is not None:
-            self._locked = {_as_bytes(key) for key in keys}
-            with session.pipeline():
-                made = self._lock(self._locked, "series")
-                asked = session.execute(HEAD)
-            self._made["series"] = {id for cursor in made for (id,) in cursor}
-            row = asked.fetchone()
-            assert row is not None
-            self._version, self._stored_newest = row
+        self._session, self._locked = session, {_as_bytes(key) for key in keys or ()}
+        with session.pipeline():
+            made = self._lock(self._locked, "series")
+            asked = session.execute(HEAD)  # when nobody else can change these series any more
+        self._made["series"] = {id for cursor in made for (id,) in cursor}
+        super().__init__(session, _head(asked))
 
     def describe(self, about: About) -> None:
         self._session.execute("DELETE FROM about")
@@ -277,7 +266,9 @@ class _Change(_View):
         """Send all changes and commit."""
         if self._touched and self._newest is None and not self._alone:
             raise RuntimeError("a writer of some series must tell the newest time")
-        with self._session.pipeline():
+        if self._bytes > SMALL:
+            self._flush()
+        with self._session.pipeline():  # one round trip for what is left
             self._flush()
             for kind, made in self._made.items():
                 if made:  # series that did not begin, requests that were not kept
@@ -354,6 +345,8 @@ class _Change(_View):
             """WITH mine AS (
                 UPDATE part SET transactions = transactions + 1, newest = greatest(newest, %(newest)s::bigint)
                 WHERE slot = (SELECT slot FROM part LIMIT 1 FOR UPDATE SKIP LOCKED) RETURNING 1
-            ) INSERT INTO part (transactions, newest) SELECT 1, %(newest)s::bigint WHERE NOT EXISTS (SELECT FROM mine)""",
+            )
+            INSERT INTO part (transactions, newest)
+            SELECT 1, %(newest)s::bigint WHERE NOT EXISTS (SELECT FROM mine)""",
             {"newest": newest},
         )
