@@ -16,9 +16,8 @@ from aru.checked import check_whole
 from aru.data.frames import FrameStyle
 from aru.errors import StorageError, verbatim
 from aru.forecaster import Forecaster
-from aru.pretrained.effects import CommonEffects
 from aru.runtime import ForecastRuntime
-from aru.runtime.epochs import EPOCH_SAMPLE, is_due
+from aru.runtime.epochs import EPOCH_SAMPLE, Common, is_due
 from aru.runtime.opening import suit
 from aru.runtime.records import Record, begin
 from aru.runtime.rewinding import rewind
@@ -241,7 +240,7 @@ class Stream:
             return
         self._read_common(change)
         self._unlearned += update.result.applied
-        if engine.common is not None and not is_due(engine.common, engine.common.observations + self._unlearned):
+        if not is_due(engine.common, engine.common.observations + self._unlearned):
             return
         keys = change.keys()
         some = keys[:: -(-len(keys) // EPOCH_SAMPLE)]
@@ -258,8 +257,8 @@ class Stream:
         (record,) = view.get([COMMON], "panel")
         if record is not None:
             found = json.loads(record)
-            if engine.common is None or found["epoch"] != engine.common.epoch:
-                engine.common = CommonEffects.from_json(found)
+            if found["epoch"] != engine.common.epoch:
+                engine.common = Common.from_json(found)
 
     def _warm_up(self) -> None:
         """Compile and load now what would otherwise happen inside a transaction."""
