@@ -286,7 +286,7 @@ def test_calibrated_quantiles_stay_in_order(gated: bool) -> None:
         forecasts[f"frozen-lo-{level}"] = forecasts.frozen - width
         forecasts[f"frozen-hi-{level}"] = forecasts.frozen + width
     forecasts.loc[forecasts.cutoff == DAYS[30], ["frozen-lo-80", "frozen-hi-80"]] = np.nan
-    actuals["y"] += np.where(actuals.ds > DAYS[24], 6.0, 0.0)
+    actuals["y"] += np.where(actuals.ds > DAYS[12], 6.0, 0.0)
     out = Adapter(H, freq="D", gate=gated, calibration="online").cross_validation(forecasts, actuals)
     lows, highs = ([f"frozen-{end}-{level}" for level in (50, 80, 90, 99)] for end in ("lo", "hi"))
     ordered = out[[*lows[::-1], "frozen-median", *highs]]

@@ -22,6 +22,7 @@ from aru.models import MODELS
 from aru.nn.tree import rebuild
 from aru.nn.windows import Block, Grid, gather_block, running_sums
 from aru.runtime.engine import NetworkEngine
+from aru.runtime.epochs import Common
 from aru.runtime.state import SeriesState
 from aru.settings import PRETRAINED
 from tests.making import flat, make
@@ -185,7 +186,7 @@ def forecaster(trained: Forecaster) -> Iterator[Forecaster]:
 def each_for_itself(forecaster: Forecaster, monkeypatch: pytest.MonkeyPatch) -> None:
     """No series learns from another one. tests/pretrained/test_effects.py is about what they have in common."""
     monkeypatch.setattr(NetworkEngine, "learn_common", lambda *_: False)
-    forecaster.runtime.engine.common = None
+    forecaster.runtime.engine.common = Common()
 
 
 def future(f: Forecaster, extra: int = 0) -> pd.DataFrame:

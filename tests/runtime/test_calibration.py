@@ -8,33 +8,48 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from aru import Adapter
 from aru.runtime import calibration
+from aru.runtime.calibration import CalibrationState
+from aru.runtime.truth import Judge, Learned
+
+LEADS = 4
+JUDGE = Judge(LEADS, [90.0], experts=1, calibrated=True, same=0.0)
 
 
-def run(scale: np.ndarray, width: float, leads: int, batch: int = 40, level: float = 90.0) -> tuple[float, np.ndarray]:
-    """Errors whose spread changes with time, intervals of one width, truth that is k steps late; coverage by third."""
+def empty(series: int) -> CalibrationState:
+    state = JUDGE.empty(series).calibration
+    assert isinstance(state, CalibrationState)
+    return state
+
+
+def learn(state: CalibrationState, knots: torch.Tensor, y: torch.Tensor, judge: Judge = JUDGE) -> CalibrationState:
+    """One round of (series, lead) values."""
+    learned = judge.learn(Learned((), state), knots[..., :1], knots.expand(*y.shape, len(judge.z)), y)
+    return learned.calibration
+
+
+def ends(state: CalibrationState, knots: torch.Tensor, common: torch.Tensor | None = None) -> torch.Tensor:
+    """(series, lead, 2) calibrated 90 % intervals of forecasts with the same (knot,) values."""
+    here = knots.expand(len(state.counts), JUDGE.h, 3)
+    moved = JUDGE.shift(Learned((), state), common, here, [0.05, 0.95])
+    return here[..., [0, 2]] + moved
+
+
+def run(scale: np.ndarray, width: float, series: int = 40, shared: bool = False) -> np.ndarray:
+    """Errors whose spread changes with time, intervals of one width; coverage of each third of the time."""
     rng = np.random.default_rng(0)
-    T = len(scale)
-    errors = torch.from_numpy(rng.normal(size=(T, batch, 1, leads)) * scale[:, None, None, None])
-    state = calibration.new_calibration(batch, leads)
-    share = torch.tensor((100 - level) / 200).double()
-    given = torch.tensor([[-width], [width]]).double().expand(batch, 2, leads)
-    none = torch.full((batch, leads), torch.nan).double()
-    issued: list[torch.Tensor] = []
-    for t in range(T):
-        issued.append(calibration.move(state, share, given))
-        then = [
-            (issued[t - k][..., k], errors[t - k, :, 0, k]) if t >= k else (none[:, :1], none[:, 0])
-            for k in range(leads)
-        ]
-        matured = torch.stack([ends.expand(batch, 2) for ends, _ in then], -1)
-        y = torch.stack([value for _, value in then], -1).unsqueeze(1)
-        state = calibration.update(state, share, given, matured, y)
-    ends = torch.stack(issued)
-    inside = ((ends[:, :, 0] <= errors[:, :, 0]) & (errors[:, :, 0] <= ends[:, :, 1])).double().numpy()
-    return float(inside.mean()), np.array([part.mean() for part in np.array_split(inside, 3)])
+    state, knots = empty(series), torch.tensor([-width, 0, width]).double()
+    inside = []
+    for spread in scale:
+        low, high = ends(state, knots, calibration.pooled(state.counts) if shared else None).unbind(-1)
+        y = torch.from_numpy(rng.normal(size=(series, LEADS)) * spread)
+        inside.append(((low <= y) & (y <= high)).double().mean().item())
+        state = learn(state, knots, y)
+    return np.array([np.mean(part) for part in np.array_split(inside, 3)])
 
 
 @pytest.mark.parametrize(("drift", "width"), [("none", 0.2), ("grows", 5.0), ("jumps", 0.2), ("waves", 5.0)])
@@ -47,27 +62,89 @@ def test_coverage_over_a_drifting_stream_is_nominal(drift: str, width: float) ->
         "jumps": np.where(time % 500 < 250, 1.0, 3.0),
         "waves": 1 + 0.8 * np.sin(2 * np.pi * time / 300),
     }[drift]
-    coverage, thirds = run(scale, width, leads=4)
-    assert coverage == pytest.approx(0.9, abs=0.01)
+    thirds = run(scale, width)
+    assert thirds.mean() == pytest.approx(0.9, abs=0.015)
     assert np.abs(thirds - 0.9).max() < 0.03
 
 
-def test_ends_do_not_cross() -> None:
-    state = calibration.new_calibration(1, 3)
-    state = state._replace(mean=torch.full_like(state.mean, -2.0), count=state.count + 1e9)
-    ends = torch.tensor([[0.0], [1.0]]).double().expand(1, 2, 3)
-    moved = calibration.move(state, torch.tensor(0.05).double(), ends)
-    assert torch.allclose(moved, torch.full((1, 2, 3), 0.5).double())
+@pytest.mark.parametrize("width", [0.4, 6.0])
+def test_a_panel_is_calibrated_within_twenty_rounds(width: float) -> None:
+    """Intervals that are four times too narrow or too wide: sharing, the second ten rounds are nearly right."""
+    alone, together = (run(np.ones(30), width, series=60, shared=shared) for shared in (False, True))
+    assert abs(together[1] - 0.9) < 0.03
+    assert abs(together[2] - 0.9) < 0.02
+    assert abs(together[1] - 0.9) < abs(alone[1] - 0.9)
 
 
-def test_missing_feedback_changes_nothing() -> None:
-    state = calibration.new_calibration(2, 3)
-    none = torch.full((2, 2, 3), torch.nan).double()
-    share = torch.tensor(0.05).double()
-    after = calibration.update(state, share, none, none, none[:, :1])
+def test_a_new_series_has_the_panels_calibration_at_once() -> None:
+    rng, knots = np.random.default_rng(0), torch.tensor([-1.0, 0, 1.0]).double()
+    state = empty(50)
+    for _ in range(20):
+        state = learn(state, knots, torch.from_numpy(3 * rng.normal(size=(50, 4))))
+    new = ends(empty(1), knots, calibration.pooled(state.counts))
+    assert torch.allclose(new, torch.tensor([-3 * 1.645, 3 * 1.645]).double().expand(1, LEADS, 2), rtol=0.15)
+
+
+@pytest.mark.parametrize(("shared", "wider"), [(False, 1.2), (True, 1.1)])
+@pytest.mark.parametrize("outlier", [1e2, 1e9, 1e149])
+def test_an_outlier_counts_as_one_value(outlier: float, shared: bool, wider: float) -> None:
+    """Three rounds after it, intervals are hardly wider than without it."""
+    knots = torch.tensor([-1.645, 0, 1.645]).double()
+    widths = []
+    for value in (0.0, outlier):
+        state, rng = empty(20), np.random.default_rng(0)
+        for t in range(60):
+            y = torch.from_numpy(rng.normal(size=(20, LEADS)))
+            y[0, 0] += value if t == 57 else 0
+            state = learn(state, knots, y)
+        widths.append(ends(state, knots, calibration.pooled(state.counts) if shared else None)[0].diff(dim=-1).mean())
+    assert widths[0] < widths[1] < wider * widths[0]
+
+
+def test_without_feedback_nothing_moves() -> None:
+    state, knots = empty(2), torch.tensor([1.0, 2.0, 5.0]).double()
+    torch.testing.assert_close(ends(state, knots), knots[[0, 2]].expand(2, LEADS, 2))
+    after = learn(state, knots, torch.full((2, 4), torch.nan).double())
     assert all(torch.equal(a, b) for a, b in zip(after, state, strict=True))
-    ends = torch.randn(2, 2, 3).double().sort(1).values
-    assert torch.equal(calibration.move(state, share, ends), ends)
+    after = learn(state, torch.full((3,), torch.nan).double(), torch.ones(2, 4).double())
+    assert all(torch.equal(a, b) for a, b in zip(after, state, strict=True))
+
+
+@settings(max_examples=50)
+@given(seed=st.integers(0, 10_000), k=st.integers(1, 4))
+def test_deviate_is_the_inverse_of_the_quantile_function(seed: int, k: int) -> None:
+    rng = np.random.default_rng(seed)
+    upper = np.sort(rng.uniform(0.55, 0.99, k))
+    z = torch.special.ndtri(torch.from_numpy(np.concatenate([1 - upper[::-1], [0.5], upper])))
+    knots = torch.from_numpy(np.sort(rng.gamma(1, 1, (30, 2 * k + 1)), -1))
+    at = torch.from_numpy(rng.normal(0, 3, (30, 1)))
+    y = calibration.value_at(knots, z, at).squeeze(-1)
+    for right in (False, True):
+        torch.testing.assert_close(calibration.deviate(knots, z, y, right), at.squeeze(-1), rtol=1e-6, atol=1e-6)
+
+
+def test_equal_quantiles_share_their_mass() -> None:
+    """A forecast of mostly zeros: a zero says nothing, a one says that the upper quantiles are too low."""
+    judge = Judge(1, [50.0, 90.0], experts=1, calibrated=True, same=0.0)
+    knots = torch.tensor([0.0, 0, 0, 0, 2]).double()
+    values, outer = torch.tensor([[0.0], [1.0]]).double(), judge.z[None, [0, -1]]
+    found = [calibration.spans(knots[None], judge.z, y, outer) for y in values]
+    at = torch.tensor([-2.0, -1.0, 0.0]).double()
+    zero, one = (spans.below(at, judge.block)[0] for spans in found)
+    share = torch.special.ndtr(calibration.deviate(knots[None], judge.z, torch.tensor([0.5]).double(), right=True))
+    torch.testing.assert_close(zero[0], torch.special.ndtr(at) / share, rtol=0.1, atol=0.01)
+    assert (one == 0).all()
+
+
+def test_missing_ends_are_told_by_their_neighbours() -> None:
+    z = torch.special.ndtri(torch.tensor([0.025, 0.1, 0.5, 0.9, 0.975])).double()
+    nan = float("nan")
+    knots = torch.tensor([[nan, -1.2816, 0, 1.2816, 1.96], [nan, nan, 0, nan, nan], [2, 1, 0, -1, 3]]).double()
+    tidy = calibration.tidy(knots, z)
+    torch.testing.assert_close(tidy[0], torch.tensor([-1.96, -1.2816, 0, 1.2816, 1.96]).double(), rtol=1e-4, atol=1e-4)
+    assert tidy[1, [0, 1, 3, 4]].isnan().all()
+    assert (tidy[2].diff() >= 0).all()
+    assert tidy[2, 2] == 0
 
 
 def test_an_adapter_calibrates_the_intervals_of_its_model() -> None:

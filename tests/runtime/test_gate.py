@@ -1,8 +1,6 @@
-"""The gate: weights are weights, and the mixture is hardly worse than the best expert."""
+"""The gate: weights are weights, the better expert wins, and no round decides for long."""
 
 from __future__ import annotations
-
-import math
 
 import numpy as np
 import pytest
@@ -13,23 +11,30 @@ from hypothesis import strategies as st
 from aru.runtime import gate
 
 
-def run(experts: torch.Tensor, y: torch.Tensor, delay: int) -> tuple[torch.Tensor, gate.GateState]:
-    """(time, batch, expert) forecasts whose truth arrives `delay` steps later; the mixtures, and the last state."""
+def run(
+    experts: torch.Tensor, y: torch.Tensor, delay: int = 1, rounds: float = 1.0
+) -> tuple[torch.Tensor, gate.GateState]:
+    """(time, batch, expert) forecasts whose truth arrives `delay` steps later; the weights, and the last state."""
     state = gate.new_gate(experts.shape[1], experts.shape[2])
-    mixed = []
+    share = torch.full((experts.shape[1],), rounds).double()
+    weights = []
     for t in range(len(y)):
         if t >= delay:
             old = t - delay
-            state = gate.update(state, gate.regret(mixed[old], experts[old], y[old]))
-        mixed.append((gate.weights(state) * experts[t]).sum(-1))
-    return torch.stack(mixed), state
+            state = gate.update(state, (experts[old] - y[old].unsqueeze(-1)).abs(), share)
+        weights.append(gate.weights(state))
+    return torch.stack(weights), state
 
 
-def test_without_feedback_all_weigh_the_same() -> None:
+def test_without_feedback_the_last_expert_is_favoured_mildly() -> None:
     state = gate.new_gate(3, 2)
-    assert torch.equal(gate.weights(state), torch.full((3, 2), 0.5).double())
-    same = gate.update(state, torch.zeros(3, 2).double())
-    assert torch.equal(gate.weights(same), gate.weights(state))
+    first = gate.weights(state)
+    assert (first[:, 1] > 0.6).all()
+    assert (first[:, 1] < 0.9).all()
+    none = gate.update(state, torch.full((3, 2), torch.nan).double(), torch.ones(3).double())
+    assert all(torch.equal(a, b) for a, b in zip(none, state, strict=True))
+    even = gate.update(state, torch.full((3, 2), 7.0).double(), torch.ones(3).double())
+    assert torch.equal(gate.weights(even), first)
 
 
 @settings(max_examples=20)
@@ -38,17 +43,15 @@ def test_weights_sum_to_one_and_units_do_not_matter(seed: int, scale: float, del
     rng = np.random.default_rng(seed)
     y = torch.from_numpy(rng.standard_t(2, (40, 4)))
     experts = torch.from_numpy(rng.standard_t(2, (40, 4, 3)))
-    mixed, state = run(experts, y, delay)
-    assert torch.allclose(gate.weights(state).sum(-1), torch.ones(4).double())
-    assert (gate.weights(state) >= 0).all()
+    weights, _ = run(experts, y, delay)
+    assert torch.allclose(weights.sum(-1), torch.ones(40, 4).double())
+    assert (weights >= 0).all()
     scaled, _ = run(scale * experts, scale * y, delay)
-    assert torch.allclose(scaled, scale * mixed, rtol=1e-6, atol=1e-9 * scale)
+    assert torch.allclose(scaled, weights, rtol=1e-6, atol=1e-9)
 
 
-@pytest.mark.parametrize("delay", [1, 10])
-@pytest.mark.parametrize("case", ["good", "useless", "alternating", "drifting"])
-def test_the_regret_is_bounded(case: str, delay: int) -> None:
-    """Against the better expert: c sqrt((delay + 1) ln 2 sum r^2), for data made to hurt the adapted forecast too."""
+@pytest.mark.parametrize("case", ["good", "useless", "drifting"])
+def test_the_mixture_is_hardly_worse_than_the_better_expert(case: str) -> None:
     rng = np.random.default_rng(0)
     T, batch = 600, 20
     y = torch.from_numpy(rng.normal(size=(T, batch)))
@@ -58,17 +61,46 @@ def test_the_regret_is_bounded(case: str, delay: int) -> None:
     adapted = {
         "good": 0.7 * y + 0.3 * noise,
         "useless": noise,
-        "alternating": torch.where(time % 40 < 20, y, -y),
         "drifting": torch.where(time < T // 2, 0.8 * y, 2 * noise),
     }[case]
     experts = torch.stack([frozen, adapted], -1)
-    mixed, _ = run(experts, y, delay)
-    loss = (mixed - y).square().sum(0)
-    best = (experts - y.unsqueeze(-1)).square().sum(0).min(-1).values
-    r = gate.regret(mixed, experts, y)
-    bound = 4 * torch.sqrt((delay + 1) * math.log(2) * r.square().sum(0)).max(-1).values
-    assert (loss - best < bound).all()
-    if case in ("useless", "drifting"):
-        assert (loss < 1.12 * best).all()
-    if case == "useless":
-        assert (loss < 0.6 * (adapted - y).square().sum(0)).all()
+    weights, _ = run(experts, y)
+    loss = ((weights * experts).sum(-1) - y).abs().sum(0)
+    single = (experts - y.unsqueeze(-1)).abs().sum(0)
+    assert (loss < 1.03 * single.min(-1).values).all()
+    if case == "drifting":
+        assert (loss < 0.75 * single.min(-1).values).all()  # it changes sides
+
+
+@pytest.mark.parametrize("outlier", [1e2, 1e6, 1e12])
+def test_an_outlier_is_no_argument(outlier: float) -> None:
+    """The adapted forecast is worse; then comes an outlier that it is nearer to, for one round."""
+    rng = np.random.default_rng(0)
+    y = torch.from_numpy(rng.normal(size=(100, 50)))
+    experts = torch.stack([torch.zeros(100, 50).double(), 1.5 * torch.from_numpy(rng.normal(size=(100, 50))).abs()], -1)
+    plain, _ = run(experts, y)
+    y[60] = outlier
+    hit, _ = run(experts, y)
+    assert (plain[60, :, 1] < 0.1).double().mean() > 0.9
+    assert (hit[61:63, :, 1] - plain[61:63, :, 1]).abs().max() < 0.1
+    assert (hit[65:, :, 1] - plain[65:, :, 1]).abs().max() < 0.1
+
+
+def test_what_a_round_adds_is_bounded_and_forgotten() -> None:
+    """A hundred rounds for one side, and the other side has won after some dozen."""
+    y = torch.zeros(200, 1).double()
+    time = torch.arange(200)[:, None]
+    first = torch.where(time < 100, 0.0, 1e9).double()
+    second = torch.where(time < 100, 1e9, 0.0).double()
+    weights, _ = run(torch.stack([first, second], -1), y)
+    assert weights[99, 0, 0] > 0.999
+    assert weights[160, 0, 1] > 0.999
+
+
+def test_half_a_round_counts_for_half() -> None:
+    """Forecasts that overlap are given twice, each for half of a round."""
+    losses = torch.tensor([[[1.0, 2.0]]]).double().expand(60, 1, 2)
+    zero = torch.zeros(120, 1).double()
+    _, once = run(losses, zero[:60])
+    _, twice = run(losses.repeat_interleave(2, 0), zero, rounds=0.5)
+    torch.testing.assert_close(once.gain, twice.gain, rtol=0.02, atol=0.0)

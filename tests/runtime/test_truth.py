@@ -19,8 +19,9 @@ from aru.data.rows import Rows
 from aru.errors import ConfigError
 from aru.models import resolve
 from aru.runtime import ForecastRuntime, gate
-from aru.runtime.calibration import CalibrationState
+from aru.runtime.calibration import BINS, CalibrationState
 from aru.runtime.engine import NetworkEngine
+from aru.runtime.gate import GateState
 from aru.runtime.state import SeriesState, move_on
 from aru.runtime.table import StateTable
 from aru.runtime.truth import FOLLOWED_LEVELS, Experts, Followed, Following, Judge, Learned, what_came
@@ -99,20 +100,20 @@ def test_what_makes_no_sense_is_refused(changed: dict[str, Any], says: str) -> N
 
 @pytest.mark.parametrize(("apart", "learned"), [(1e-6, False), (1e-2, True)])
 def test_experts_that_differ_by_rounding_teach_nothing(plain: Forecaster, apart: float, learned: bool) -> None:
-    """Else a series' gate would depend on how networks round beside other series: it knows no unit but its regrets."""
+    """Else a series' gate would depend on how networks round beside other series."""
     following = Following(H, gated=True, calibrated=False, whole=False, nonnegative=False)
     engine = switched(plain, gate=True).runtime.engine
     state = engine.empty(engine.schema.encode_static({"kind": np.full(2, np.nan)}, pd.RangeIndex(2)))
 
     def close(at: Any, future: Any, quantiles: Any) -> Experts:
         mean = 7.0 * torch.stack([torch.ones(2, H), torch.full((2, H), 1 + apart)]).double()
-        return Experts(mean, mean[:, None])
+        return Experts(mean, mean[:, None], torch.zeros(2, 2).bool())
 
     for steps in (1, H):
         state = following.follow(taken_in(state, torch.full((2, steps), 9.0).double()), close)
     gates = state.followed.learned.gate
-    assert bool((gates.largest > 0).all()) == learned
-    assert torch.equal(gate.weights(gates), torch.full((2, 2, 2), 0.5).double()) != learned
+    assert bool((gates.size > 0).all())
+    assert torch.equal(gate.weights(gates), gate.weights(gate.new_gate(2, 2, 2))) != learned
 
 
 @pytest.mark.parametrize("name", ["plain", "short"])
@@ -131,19 +132,21 @@ def test_the_gate_learns_from_what_predict_would_have_said(name: str, request: p
         engine, data = frozen.runtime.engine, adapting.table.states
         nothing = data._replace(members=tuple(m.init_state(2) for m in engine.models))
         frozen.trained = frozen.trained._replace(table=StateTable(adapting.table.ids, nothing))
-        columns = [f.predict(future, ids=["a", "b"])["aru"].to_numpy().reshape(2, H) for f in (frozen, adapting)]
-        return torch.from_numpy(np.stack(columns, -1))
+        made = [f.predict(future, ids=["a", "b"]) for f in (frozen, adapting)]
+        points = [np.stack([v[name].to_numpy().reshape(2, H) for v in made], -1) for name in ("aru-median", "aru")]
+        return torch.from_numpy(np.stack(points))
 
     for after in range(0, 30, H):
-        forecasts = experts(after)
-        mixed = (gate.weights(state)[:, blocks] * forecasts).sum(-1)
+        medians = experts(after)[0]
         y = torch.from_numpy(np.stack([rows(i, range(after + 1, after + 1 + H)).y for i in "ab"]))
-        r = gate.regret(mixed, forecasts, y)
-        state = gate.update(state, torch.stack([r[:, blocks == b].mean(1) for b in range(2)], 1))
+        loss = (medians - y.unsqueeze(-1)).abs()
+        loss = torch.stack([loss[:, blocks == b].mean(1) for b in range(2)], 1)
+        state = gate.update(state, loss, torch.ones(2).double())
     expected = (gate.weights(state)[:, blocks] * experts(30)).sum(-1)
-    got = gated.predict(both(range(31, 31 + H)), ids=["a", "b"])["aru"].to_numpy().reshape(2, H)
-    np.testing.assert_allclose(got, expected.numpy(), rtol=1e-6)
-    assert not np.allclose(gate.weights(state), 0.5, atol=0.02)
+    got = gated.predict(both(range(31, 31 + H)), ids=["a", "b"])
+    for name, wanted in zip(("aru-median", "aru"), expected, strict=True):
+        np.testing.assert_allclose(got[name].to_numpy().reshape(2, H), wanted.numpy(), rtol=1e-6)
+    assert not np.allclose(gate.weights(state), gate.weights(gate.new_gate(2, 2, 2)), atol=0.02)
 
 
 def test_a_stream_a_save_and_a_forecaster_agree(tracked: Forecaster, tmp_path: Path) -> None:
@@ -269,14 +272,15 @@ def test_coverage_stays_nominal_while_the_data_drift(plain: Forecaster) -> None:
     def fixed(at: Any, future: Any, quantiles: Any) -> Experts:
         """Intervals of one width, which is right now and then."""
         values = sizes[-len(quantiles) :, None, None].expand(-1, len(at.last), h)
-        return Experts(torch.zeros(1, len(at.last), h).double(), values.unsqueeze(0))
+        zero = torch.zeros(1, len(at.last), h).double()
+        return Experts(zero, values.unsqueeze(0), zero[..., 0].bool())
 
     inside = []
     for window in range(-1, windows):
         first = h * window + 1
         here = y[:, max(first, 0) : first + h]
         if window >= 0:
-            _, values = following.issue(state.followed, fixed(state, None, sizes), asked)
+            _, values = following.issue(state.followed, None, fixed(state, None, sizes), asked)
             low, high = values[1::2], values[2::2]
             inside.append(((low <= here) & (here <= high)).double().mean((1, 2)))
         state = following.follow(taken_in(state, here), fixed)
@@ -291,17 +295,19 @@ def test_quantiles_are_in_order_whatever_was_learned(seed: int, whole: bool, lev
     rng = np.random.default_rng(seed)
     n, h = 4, 5
     following = Following(h, gated=True, calibrated=True, whole=whole, nonnegative=True)
-    mean, deviation, correction, count = torch.from_numpy(rng.normal(0, 3, (4, n, len(FOLLOWED_LEVELS), 2, h)))
+    counts = torch.from_numpy(rng.gamma(0.1, 1, (n, 3, BINS))).float()
+    drift = torch.from_numpy(rng.uniform(-2, 2, (n, len(FOLLOWED_LEVELS), 2, 3))).float()
     learned = Learned(
-        gate=gate.update(gate.new_gate(n, 3, 2), torch.from_numpy(rng.normal(size=(n, 3, 2)))),
-        calibration=CalibrationState(mean, deviation.abs(), correction, count.abs()),
+        gate=GateState(torch.from_numpy(rng.normal(size=(n, 3, 2))), torch.ones(n, 3).double()),
+        calibration=CalibrationState(counts, drift),
     )
+    common = torch.from_numpy(rng.gamma(0.1, 1, (3, BINS)))
     followed = Followed(SeriesState(*torch.zeros(4, n)), learned)  # no origin is needed to issue a forecast
     asked = [0.5, (100 - level) / 200, (100 + level) / 200, 0.05, 0.95]
     order = np.argsort([*asked, *following.quantiles], kind="stable")
     values = np.sort(rng.gamma(2, 3, (2, len(order), n, h)), 1)[:, np.argsort(order)]
-    made = Experts(torch.ones(2, n, h).double(), torch.from_numpy(values))
-    point, quantiles = following.issue(followed, made, asked)
+    made = Experts(torch.ones(2, n, h).double(), torch.from_numpy(values), torch.zeros(2, n).bool())
+    point, quantiles = following.issue(followed, common, made, asked)
     assert torch.allclose(point, torch.ones(n, h).double())
     in_order = quantiles[np.argsort(asked, kind="stable")]
     assert (in_order.diff(dim=0) >= 0).all()
@@ -312,13 +318,13 @@ def test_quantiles_are_in_order_whatever_was_learned(seed: int, whole: bool, lev
 
 @pytest.mark.parametrize("absurd", [1e200, torch.inf, torch.nan])
 def test_absurd_values_teach_neither_gate_nor_calibration(absurd: float) -> None:
-    judge = Judge(3, [80.0], gated=True, calibrated=True, same=0.0)
+    judge = Judge(3, [80.0], experts=2, calibrated=True, same=0.0)
     before = judge.empty(1)
     experts = torch.tensor([[[1.0, 2.0]] * 3]).double()
-    ends = torch.tensor([[[[0.0] * 3, [3.0] * 3]]]).double()
+    knots = torch.tensor([[[0.0, 1.5, 3.0]] * 3]).double()
     y = torch.full((1, 3), absurd, dtype=torch.float64)
-    after = judge.learn(before, experts, experts.mean(-1), ends, ends, y)
+    after = judge.learn(before, experts, knots, y)
     for name, value in flat(after).items():
         assert torch.equal(value, flat(before)[name]), name
-    taught = judge.learn(before, experts, experts.mean(-1), ends, ends, torch.ones(1, 3).double())
+    taught = judge.learn(before, experts, knots, torch.ones(1, 3).double())
     assert any(not torch.equal(value, flat(before)[name]) for name, value in flat(taught).items())

@@ -8,7 +8,6 @@ when a forecast is made: coefficients are the panel's, moved by the series' own 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -87,11 +86,6 @@ class CommonEffects(NamedTuple):
     def to_json(self) -> dict[str, Any]:
         """A dictionary that JSON can hold."""
         return {name: value.tolist() if isinstance(value, Tensor) else value for name, value in self._asdict().items()}
-
-    @property
-    def frozen(self) -> bool:
-        """Whether it stays as it is, however many observations come."""
-        return math.isinf(self.observations)
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> CommonEffects:

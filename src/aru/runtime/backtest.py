@@ -17,6 +17,7 @@ from aru.data.rows import Ragged, Rows, Static
 from aru.errors import TooLittleDataError
 from aru.nn.tree import take
 from aru.runtime.engine import Forecast, NetworkEngine
+from aru.runtime.epochs import Common
 from aru.runtime.state import SeriesState
 
 
@@ -85,7 +86,7 @@ def _in_time(
     """
     ds = data.rows.ds.numpy()
     walk, state = _Walk(engine, data), engine.empty(static)
-    engine.common = None
+    engine.common = Common()
     when = np.where(cutoffs >= 0, ds[cutoffs], np.iinfo(np.int64).max)
     first = when.min(0)
     times = np.unique(when[cutoffs >= 0])

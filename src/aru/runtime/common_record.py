@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 
-from aru.pretrained.effects import CommonEffects
 from aru.runtime.engine import NetworkEngine
-from aru.runtime.epochs import is_due, sample_of
+from aru.runtime.epochs import Common, is_due, sample_of
 from aru.runtime.records import Record
 from aru.store import About, Key, Transaction, exchange
 
@@ -24,11 +23,11 @@ class CommonRecord:
         """Take over what was learned last."""
         (record,) = view.get([COMMON], "panel") if engine.shares else (None,)
         if record is not None and record != self._read:
-            self._read, engine.common = record, CommonEffects.from_json(json.loads(record))
+            self._read, engine.common = record, Common.from_json(json.loads(record))
 
     def write(self, change: Transaction, engine: NetworkEngine) -> None:
         """Keep what the engine has learned, unless that never changes."""
-        if engine.common is not None and not engine.common.frozen:
+        if engine.common.epoch and not engine.common.frozen:
             self._read = json.dumps(engine.common.to_json()).encode()
             change.put([COMMON], [self._read], "panel")
 
@@ -45,7 +44,7 @@ class CommonRecord:
         Observations are counted in the store, so that it does not matter which process wrote them.
         """
         self.read(change, engine)
-        if not engine.shares or (engine.common is not None and engine.common.frozen):
+        if not engine.shares or engine.common.frozen:
             return
         (counted,) = change.get([COUNTED], "panel")
         total = exchange.observations(change, about) if counted is None else int(counted) + applied

@@ -52,9 +52,8 @@ class Pending(NamedTuple):
 
     frozen: Tensor  # (series, model, origin, lead) float64: as given
     adapted: Tensor | tuple[()]  # with the full correction, for a gate
-    mixed: Tensor | tuple[()]  # as mixed by the gate
-    given: Tensor | tuple[()]  # (series, model, level, end, origin, lead): intervals before calibration
-    issued: Tensor | tuple[()]  # intervals after calibration
+    mixed: Tensor | tuple[()]  # as mixed by the gate, for calibration
+    ends: Tensor | tuple[()]  # (series, model, level, end, origin, lead): intervals before calibration
 
     def fill(self, function: Callable[..., Tensor], *others: Sequence[Tensor]) -> Pending:
         """Apply a function to each field that is kept, and to the same fields of `others`."""
@@ -99,7 +98,9 @@ class CorrectionEngine(Engine):
         h = settings.h
         self.settings, self.models, self.h = settings, models, h
         self.device, self.said = torch.device("cpu"), set()
-        self.judge = Judge(h, levels, settings.gate, settings.calibration is not None, SAME_IN_FLOAT64)
+        calibrated = settings.calibration is not None
+        self.judge = Judge(h, levels, 2 if settings.gate else 1, calibrated, SAME_IN_FLOAT64)
+        self.rounds = 0.5 ** torch.arange(self.judge.blocks).double()  # a step: forecasts overlap
         self.cell = ARUCell(FEATURES, settings.alphas, settings.ridge)
         self.window = season if season and season > 3 else max(h, 8)
         lead = torch.arange(1, h + 1)
@@ -151,9 +152,8 @@ class CorrectionEngine(Engine):
                 pending=Pending(
                     frozen=point,
                     adapted=point if gated else (),
-                    mixed=point if gated else (),
-                    given=ends if calibrated else (),
-                    issued=ends if calibrated else (),
+                    mixed=point if calibrated else (),
+                    ends=ends if calibrated else (),
                 ),
                 errors=torch.zeros(n, M, h, B, len(SPEEDS), dtype=torch.float64),
                 theta=torch.zeros_like(statistics.sxy),
@@ -221,13 +221,12 @@ class CorrectionEngine(Engine):
         x = torch.nn.functional.pad(self._features(y, now, frozen, mean, errors), (0, 1), value=1.0)
         x = _within(x.unsqueeze(3), _root_mean_square(models.statistics)[:, :, self.block])
         correction = (models.theta[:, :, self.block] * x).sum(-1).mean(-1)
-        weight = self.judge.weight(models.learned)
-        mixed = correction if weight is None else weight * correction
-        ends = given.ends + mixed[:, :, None, None]
-        moved = self.judge.move(models.learned, ends)
-        made = (frozen, frozen + correction, frozen + mixed, ends, moved)
-        pending = models.pending.fill(_replace_first, made)
-        return state._replace(models=models._replace(pending=pending)), Issued(frozen + mixed, moved)
+        weights = self.judge.weights(models.learned)
+        part = correction if weights is None else weights[..., -1] * correction
+        mixed, ends = frozen + part, given.ends + part[:, :, None, None]
+        moved = self.judge.move(models.learned, None, mixed, ends)
+        pending = models.pending.fill(_replace_first, (frozen, frozen + correction, mixed, ends))
+        return state._replace(models=models._replace(pending=pending)), Issued(mixed, moved)
 
     def _observe(self, state: AdapterState, row: Rows) -> AdapterState:
         """Take in one (series, 1) row per series and learn from the forecasts that were issued for it."""
@@ -240,16 +239,22 @@ class CorrectionEngine(Engine):
         x = self._features(history, -torch.arange(1, self.h + 1), frozen, state.mean, then)
         overlap = pending.frozen.isfinite().any(3).cumsum(2).clamp(min=1)
         taught = self._learn(models, x, y.unsqueeze(1) - frozen, 1 / overlap)
-        adapted, mixed, given, issued = (_matured(v) if isinstance(v, Tensor) else frozen for v in pending[1:])
-        learned = self.judge.learn(
-            models.learned, torch.stack([frozen, adapted], -1), mixed, given, issued, y.unsqueeze(1)
-        )
+        learned = self._judge(models.learned, pending, frozen, y)
         waiting = pending.fill(_shift)
         change = torch.where(row.observed, y - state.mean[:, :1], 0.0) / context.count.clamp(min=1).unsqueeze(1)
         mean = torch.cat([state.mean[:, :1] + change, state.mean[:, :-1]], 1)
         return AdapterState(
             row.ds[:, 0], state.steps + 1, context, mean, taught._replace(pending=waiting, learned=learned)
         )
+
+    def _judge(self, learned: Learned, pending: Pending, frozen: Tensor, y: Tensor) -> Learned:
+        """Compare the forecasts that were issued for a row with its (series, 1) value."""
+        experts, knots = frozen.unsqueeze(-1), frozen.unsqueeze(-1)
+        if isinstance(pending.adapted, Tensor):
+            experts = torch.stack([frozen, _matured(pending.adapted)], -1)
+        if isinstance(pending.mixed, Tensor) and isinstance(pending.ends, Tensor):
+            knots = self.judge.knots(_matured(pending.mixed), _matured(pending.ends))
+        return self.judge.learn(learned, experts, knots, y.unsqueeze(1).expand_as(frozen), self.rounds)
 
     def _age(self, state: AdapterState, steps: Tensor) -> AdapterState:
         """Age the statistics by skipped steps, after which no pending forecast has an actual value."""

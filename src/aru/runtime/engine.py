@@ -25,9 +25,9 @@ from aru.models.interface import Model
 from aru.nn.envelope import Envelope, hold_back
 from aru.nn.sessions import Sessions, export
 from aru.nn.threads import torch_on_one_thread
-from aru.nn.tree import concat, put, take, tree_map
+from aru.nn.tree import put, take, tree_map
 from aru.nn.windows import Context
-from aru.runtime.epochs import is_due, sampled
+from aru.runtime.epochs import Common, is_due, sampled
 from aru.runtime.portions import gather_rows, groups, segments, skipped_first
 from aru.runtime.state import SeriesState, empty_context, move_on
 from aru.runtime.truth import Experts, Following
@@ -119,7 +119,7 @@ class NetworkEngine(Engine):
         self.said = set()
         found = self.columns or self.static_columns or schema.country
         self.learned_late = settings.model == PRETRAINED and bool(found)
-        self.common: Any = None  # what series have in common, if the model learns that
+        self.common = Common()  # what series have in common
         if networks is not None:
             self.networks = networks
         if device.type == "cpu":
@@ -129,7 +129,7 @@ class NetworkEngine(Engine):
     @property
     def shares(self) -> bool:
         """Whether something is learned that all series have in common."""
-        return self.models[0].shares
+        return self.models[0].shares or (self.following is not None and self.following.judge.calibrated)
 
     def twin(self) -> NetworkEngine:
         """The same models, with a memory of their own for what series have in common."""
@@ -139,11 +139,14 @@ class NetworkEngine(Engine):
         self, state: SeriesState, keys: Sequence[Any], observations: float | None = None, now: bool = False
     ) -> None:
         """Learn what series have in common, if it is time, or now. Of a sample, `observations` are those of all."""
-        if self.shares and len(keys):
-            total = float(state.context.count.sum()) if observations is None else observations
-            if now or is_due(self.common, total):
-                some = sampled(state, keys)
-                self.common = self.models[0].learn_common(some.members[0], some.context, self.common, total)
+        if not self.shares or not len(keys):
+            return
+        total = float(state.context.count.sum()) if observations is None else observations
+        if now or is_due(self.common, total):
+            some, before = sampled(state, keys), self.common
+            effects = self.models[0].learn_common(some.members[0], some.context, before.effects, total)
+            scores = None if self.following is None else self.following.pooled(some.followed)
+            self.common = Common(effects, scores, before.epoch + 1, total)
 
     @functools.cached_property
     def networks(self) -> Sequence[Mapping[str, bytes]]:
@@ -273,38 +276,33 @@ class NetworkEngine(Engine):
         )
 
     def _forecast_part(self, state: SeriesState, future: Rows, quantiles: Sequence[float]) -> Forecast:
-        following = self.following
+        following, common = self.following, self.common
         with self.threads(len(state.last)):
             if following is None:
-                mean, values, failed = self._average(state.members, state.context, future, quantiles)
+                mean, values, failed = self._average(state.members, state.context, future, quantiles, common.effects)
             else:
-                made, failed = self._make(state, future, [*quantiles, *following.quantiles])
-                mean, values = following.issue(state.followed, made, quantiles)
+                made = self._make(state, future, [*quantiles, *following.quantiles], common.effects)
+                failed = made.failed[-1]
+                mean, values = following.issue(state.followed, common.scores, made, quantiles)
                 mean, values = (self.models[0].possible(state.context, v, v is values) for v in (mean, values))
         if self.schema.integer:
             values = values.round()  # rounding is monotone, so these are the quantiles of the rounded y
         return Forecast(mean, values, failed | ~mean.isfinite().all(1))
 
-    def _experts(self, state: SeriesState, future: Rows, quantiles: Sequence[float]) -> Experts:
-        return self._make(state, future, quantiles)[0]
-
-    def _make(self, state: SeriesState, future: Rows, quantiles: Sequence[float]) -> tuple[Experts, Tensor]:
-        """Forecasts of the models before gate and calibration, and which local solves failed."""
-        context, members, n = state.context, state.members, len(state.last)
-        experts = 2 if self.settings.gate else 1
-        if experts == 2:  # the series once more, with empty local states
-            context, future = concat([context, context]), concat([future, future])
-            members = tuple(concat([model.init_state(n), m]) for model, m in zip(self.models, members, strict=True))
-        mean, quantile, failed = self._average(members, context, future, quantiles)
-        made = Experts(mean.unflatten(0, (experts, n)), quantile.unflatten(1, (experts, n)).movedim(1, 0))
-        return made, failed[-n:]
+    def _make(self, state: SeriesState, future: Rows, quantiles: Sequence[float], effects: Any = None) -> Experts:
+        """Forecasts before gate and calibration. A series' record learns from those without common effects."""
+        local = [(state.members, effects)]
+        if self.settings.gate:  # the network alone before it
+            local.insert(0, (self.unadapted(state).members, None))
+        parts = [self._average(members, state.context, future, quantiles, common) for members, common in local]
+        return Experts(*(torch.stack(values) for values in zip(*parts, strict=True)))
 
     def _average(
-        self, members: Sequence[Any], context: Context, future: Rows, quantiles: Sequence[float]
+        self, members: Sequence[Any], context: Context, future: Rows, quantiles: Sequence[float], effects: Any
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Means and quantiles, averaged over the ensemble, and which local solves failed."""
         parts = zip(self.models, members, strict=True)
-        outputs = [model.forecast(model.meet(member, context, self.common), context, future) for model, member in parts]
+        outputs = [model.forecast(model.meet(member, context, effects), context, future) for model, member in parts]
         mean = _mean([out.forecast.mean() for out in outputs])
         values = _mean([torch.stack([out.forecast.quantile(q) for q in quantiles]) for out in outputs])
         return mean, values, outputs[0].failed if len(outputs) == 1 else torch.stack([o.failed for o in outputs]).any(0)
@@ -333,7 +331,7 @@ class NetworkEngine(Engine):
             live = steps.nonzero().squeeze(-1)
             rows = gather_rows(data.rows, (data.starts[index] + done)[live], steps[live])
             here = state if len(live) == len(steps) else take(state, live)
-            new = following.follow(self._step(here, rows, steps[live], adapt=True), self._experts)
+            new = following.follow(self._step(here, rows, steps[live], adapt=True), self._make)
             state = new if len(live) == len(steps) else put(state, live, new)
             done = done + steps
         return state
@@ -359,7 +357,7 @@ class NetworkEngine(Engine):
         if adapt:
             members = tuple(m.age(s, steps) for m, s in zip(self.models, members, strict=True))
         if self.following is not None:
-            state = self.following.jump(state, steps, self._experts) if adapt else self.following.forget(state)
+            state = self.following.jump(state, steps, self._make) if adapt else self.following.forget(state)
         return state._replace(steps=state.steps + steps, members=members)
 
 

@@ -1,24 +1,61 @@
-"""When what series have in common is learned anew, and from which of them. Between such epochs it stays as it is."""
+"""What series have in common, when it is learned anew, and from which of them. Between such epochs it stays as it is.
+
+A series' record never depends on it: the two meet when a forecast is made.
+"""
 
 from __future__ import annotations
 
 import heapq
+import math
 import zlib
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from aru.nn.tree import take
+from aru.pretrained.effects import CommonEffects
 from aru.runtime.state import SeriesState
 
 EPOCH_GROWTH = 1.1  # growth of observations after which it is time
 EPOCH_SAMPLE = 2**9  # series from which it is learned
 
 
-def is_due(common: Any, observations: float) -> bool:
+class Common(NamedTuple):
+    """What the series of a panel have in common."""
+
+    effects: CommonEffects | None = None  # of covariates, if the model learns them
+    scores: Tensor | None = None  # (block, bin): where actual values lie in their forecasts, for calibration
+    epoch: int = 0  # how often it was learned
+    observations: float = 0.0  # of all series, when it was learned
+
+    @property
+    def frozen(self) -> bool:
+        """Whether it stays as it is, however many observations come."""
+        return math.isinf(self.observations)
+
+    def to_json(self) -> dict[str, Any]:
+        """A dictionary that JSON can hold."""
+        effects = None if self.effects is None else self.effects.to_json()
+        scores = None if self.scores is None else self.scores.tolist()
+        return {**self._asdict(), "effects": effects, "scores": scores}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Common:
+        """The inverse of `to_json`."""
+        effects, scores = values["effects"], values["scores"]
+        return cls(
+            None if effects is None else CommonEffects.from_json(effects),
+            None if scores is None else torch.tensor(scores, dtype=torch.float64),
+            values["epoch"],
+            values["observations"],
+        )
+
+
+def is_due(common: Common, observations: float) -> bool:
     """Whether series have grown enough since `common` was learned."""
-    return common is None or observations >= EPOCH_GROWTH * common.observations
+    return observations >= EPOCH_GROWTH * common.observations
 
 
 def sample_of(keys: Sequence[Any]) -> list[int]:

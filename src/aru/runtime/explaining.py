@@ -29,9 +29,9 @@ def effects_of(runtime: ForecastRuntime, names: pd.Index[Any], state: SeriesStat
             "There are no effects: this model has no covariates whose effects are learned in closed form",
             'Name some: Forecaster.from_pretrained("mini", ..., futr_exog_list=["promo"]).',
         )
-    if engine.common is None:
+    if engine.common.effects is None:
         raise NotFittedError("No effect was learned yet", "Call update with the history of the series.")
-    common, schema = engine.common, runtime.schema
+    common, schema = engine.common.effects, runtime.schema
     listed, n = contrasts(schema), 1 if panel else len(names)
     if panel:
         state = sampled(state, names.tolist())
@@ -46,7 +46,7 @@ def effects_of(runtime: ForecastRuntime, names: pd.Index[Any], state: SeriesStat
     }
     columns |= {name: getattr(found, name) for name in READ_AS}
     unit, rows = "%" if common.way == LOGS else "y", len(listed) * n
-    return {**columns, "unit": np.full(rows, unit, dtype=object), "epoch": np.full(rows, common.epoch)}
+    return {**columns, "unit": np.full(rows, unit, dtype=object), "epoch": np.full(rows, engine.common.epoch)}
 
 
 def draw_effects(runtime: ForecastRuntime, all_: Found, some: Found | None, path: str | Path | None) -> Picture:

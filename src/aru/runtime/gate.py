@@ -1,30 +1,32 @@
-"""Gate: online mixing of experts (forecasts) that is never much worse than the best of them, on batched state.
+"""Gate: online mixing of experts (forecasts) by their recent errors, on batched state.
 
-Bernstein online aggregation (Wintenberger, 2017) with the gradient of the squared error. With the mixture p, the actual
-value y and an expert f_i, the regret r_i = 2 (p - y)(p - f_i) is what moving towards the expert would have gained, and
+Expert i has the mean absolute error l_i in a round of feedback; m is the mean of l_i over experts and s its usual size.
 
-    eta_i = min(1 / (2 max |r_i|), sqrt(ln E / sum r_i^2))      w_i ~ eta_i exp(eta_i sum (r_i - eta_i r_i^2))
+    w_i ~ p_i exp(RATE gain_i)      gain_i <- MEMORY gain_i + (m - l_i) / (s + m)      s <- s + .1 clip(m - s, -s, 2 s)
 
-For any data, the total squared error of the mixture exceeds that of the best expert, or the best fixed mixture, by at
-most a constant times sqrt(ln E sum r_i^2), a share that falls with time. Actual values that come k steps late multiply
-the sum by up to k + 1. The range of the data need not be known.
+What a round adds lies between -1 and 1 and is forgotten again, so that no round can decide for long: an outlier, which
+is as far from all experts, adds next to nothing. p favours the last expert: adaptation pays on average. The losses are
+those of the experts, not of their mixture, and absolute: squares would let the largest errors decide alone.
 """
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+MEMORY = 0.98  # weight of earlier rounds after each round
+RATE = 16.0
+FAVOUR = 1.0  # logarithm of the weight of the last expert over that of another one, before any feedback
+SPEED, GROWTH = 0.1, 2.0  # at which the usual size of losses follows the latest, and its largest change in sizes
+
 
 class GateState(NamedTuple):
-    """Sums over the regrets of every expert so far: (*, expert) float64; zero for an empty state."""
+    """Zero for an empty state."""
 
-    gain: Tensor  # sum of r - eta r^2
-    square: Tensor  # sum of r^2
-    largest: Tensor  # max |r|
+    gain: Tensor  # (*, expert) float64
+    size: Tensor  # (*) float64: usual size of losses
 
 
 def blocks(h: int) -> Tensor:
@@ -33,30 +35,25 @@ def blocks(h: int) -> Tensor:
 
 
 def new_gate(*shape: int) -> GateState:
-    """New gates, in which all experts have equal weight."""
-    return GateState(*(torch.zeros(shape, dtype=torch.float64) for _ in GateState._fields))
+    """New gates. `shape` ends with the number of experts."""
+    return GateState(torch.zeros(shape, dtype=torch.float64), torch.zeros(shape[:-1], dtype=torch.float64))
 
 
 def weights(state: GateState) -> Tensor:
     """(*, expert) weights that sum to 1."""
-    rate = _rates(state)
-    score = rate * state.gain + torch.where(rate > 0, rate, 1.0).log()
-    return torch.where((rate > 0).all(-1, keepdim=True), score, 0.0).softmax(-1)
+    favour = torch.zeros_like(state.gain)
+    favour[..., -1] = FAVOUR
+    return (favour + RATE * state.gain).softmax(-1)
 
 
-def regret(mixed: Tensor, experts: Tensor, y: Tensor) -> Tensor:
-    """r_i of every expert, from (*) mixtures and actual values, and (*, expert) forecasts."""
-    return 2 * (mixed - y).unsqueeze(-1) * (mixed.unsqueeze(-1) - experts)
-
-
-def update(state: GateState, r: Tensor) -> GateState:
-    """Add regrets (*, expert); they are 0 where there is no actual value."""
-    largest = torch.maximum(state.largest, r.abs())
-    rate = _rates(state._replace(largest=largest))  # the new regret changes the rate only by its size
-    return GateState(state.gain + r - rate * r.square(), state.square + r.square(), largest)
-
-
-def _rates(state: GateState) -> Tensor:
-    limit = 0.5 / state.largest
-    second = (math.log(state.gain.shape[-1]) / state.square).sqrt()
-    return torch.where(state.largest > 0, torch.minimum(limit, second), 0.0)
+def update(state: GateState, loss: Tensor, rounds: Tensor) -> GateState:
+    """Add (*, expert) losses, NaN where there is none. They count for `rounds` (*) rounds, at most one."""
+    mean = loss.mean(-1)
+    usual = torch.where(state.size > 0, state.size, mean)
+    gain = (mean.unsqueeze(-1) - loss) / (usual + mean).clamp(min=torch.finfo(torch.float64).tiny).unsqueeze(-1)
+    change = torch.minimum((mean - usual).clamp(min=-usual), GROWTH * usual)
+    new = GateState(
+        state.gain * (MEMORY**rounds).unsqueeze(-1) + gain * rounds.unsqueeze(-1), usual + SPEED * rounds * change
+    )
+    known = mean.isfinite()
+    return GateState(torch.where(known.unsqueeze(-1), new.gain, state.gain), torch.where(known, new.size, state.size))

@@ -16,8 +16,8 @@ from aru.data.frequency import Frequency
 from aru.data.schema import Schema
 from aru.nn.device import choose_device
 from aru.nn.tree import leaves, rebuild
-from aru.pretrained.effects import CommonEffects
 from aru.runtime.engine import NetworkEngine
+from aru.runtime.epochs import Common
 from aru.runtime.forecasting import ForecastRuntime
 from aru.runtime.opening import new_model, suit
 from aru.runtime.table import StateTable
@@ -77,7 +77,7 @@ class Trained(NamedTuple):
             "trained_ids": self.ids.tolist(),
             "trained_until": self.until.tolist(),
             "requests": self.requests,
-            "common": None if engine.common is None else engine.common.to_json(),
+            "common": engine.common.to_json(),
         }
         return Saved({**about, **model}, weights, {**known, **series}, states, networks)
 
@@ -121,8 +121,7 @@ def from_saved(saved: Saved, accelerator: AcceleratorName) -> Trained:
     style = FrameStyle(**saved.model["frame"])
     runtime = ForecastRuntime(engine, Frequency(settings.freq, style.zone), style)
     runtime.check(states, saved.series["ids"])
-    if saved.series["common"] is not None:
-        engine.common = CommonEffects.from_json(saved.series["common"])
+    engine.common = Common.from_json(saved.series["common"])
     return Trained(
         runtime=runtime,
         table=StateTable(saved.series["ids"], states),

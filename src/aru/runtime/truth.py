@@ -29,7 +29,7 @@ from aru.runtime.gate import GateState
 from aru.runtime.state import SeriesState
 from aru.settings import Settings
 
-FOLLOWED_LEVELS = (50.0, 80.0, 90.0, 95.0)  # central intervals that are calibrated
+FOLLOWED_LEVELS = (50.0, 80.0, 90.0, 95.0)  # central intervals whose ends are the knots of calibration
 HUGE = 1e150  # squares of larger numbers overflow
 SAME_IN_FLOAT32 = 1e-4  # relative difference below which forecasts of float32 networks count as equal: mostly rounding
 
@@ -43,76 +43,137 @@ class Learned(NamedTuple):
     """What was learned by comparing forecasts with actual values."""
 
     gate: GateState | tuple[()]  # (*, block, expert)
-    calibration: CalibrationState | tuple[()]  # (*, level, end, lead)
+    calibration: CalibrationState | tuple[()]  # (*, block, bin)
 
 
 class Judge:
-    """Gate and calibration of one horizon and set of levels. Of two experts the second is the adapted forecast.
+    """Gate and calibration of one horizon. The last expert is the one with all that was learned.
 
-    Experts whose relative difference is below `same`, which is mostly rounding, count as equal.
+    Experts whose relative difference is below `same`, which is mostly rounding, count as equal. Calibration knows a
+    forecast by its median and the ends of central intervals of some levels: the knots, from low to high.
     """
 
-    def __init__(self, h: int, levels: Sequence[float], gated: bool, calibrated: bool, same: float) -> None:
-        self.gated, self.calibrated, self.h, self.same = gated, calibrated, h, same
+    def __init__(self, h: int, levels: Sequence[float], experts: int, calibrated: bool, same: float) -> None:
+        self.experts, self.calibrated, self.h, self.same = experts, calibrated, h, same
         self.block = gate.blocks(h)
         self.blocks = int(self.block[-1]) + 1
         self.levels = tuple(levels)
-        self.share = torch.tensor([(100 - level) / 200 for level in levels], dtype=torch.float64)[:, None, None]
+        self.order = sorted(range(len(levels)), key=lambda i: levels[i])
+        ends = [(100 + levels[i]) / 200 for i in self.order]
+        self.quantiles = [*(1 - q for q in reversed(ends)), 0.5, *ends]  # of the knots
+        self.z = torch.special.ndtri(torch.tensor(self.quantiles, dtype=torch.float64))
+
+    @property
+    def gated(self) -> bool:
+        """Whether there are experts to choose from."""
+        return self.experts > 1
 
     def empty(self, *shape: int) -> Learned:
-        """The initial state: experts have equal weight, intervals are unchanged."""
-        gates = gate.new_gate(*shape, self.blocks, 2)
-        offsets = calibration.new_calibration(*shape, len(self.levels), self.h)
-        return Learned(gates if self.gated else (), offsets if self.calibrated else ())
+        """The initial state: experts have their first weights, intervals are unchanged."""
+        gates = gate.new_gate(*shape, self.blocks, self.experts)
+        counts = calibration.new_calibration(self._k, *shape, self.blocks)
+        return Learned(gates if self.gated else (), counts if self.calibrated else ())
 
-    def weight(self, learned: Learned) -> Tensor | None:
-        """(*, lead) weight of the adapted forecast; None without a gate."""
+    def weights(self, learned: Learned) -> Tensor | None:
+        """(*, lead, expert) weights; None without a gate."""
         if not isinstance(learned.gate, GateState):
             return None
-        weights: Tensor = gate.weights(learned.gate)[..., self.block.to(learned.gate.gain.device), 1]
+        weights: Tensor = gate.weights(learned.gate)[..., self.block.to(learned.gate.gain.device), :]
         return weights
 
-    def move(self, learned: Learned, ends: Tensor) -> Tensor:
+    def shift(self, learned: Learned, common: Tensor | None, knots: Tensor, quantiles: Sequence[float]) -> Tensor:
+        """(*, lead, q): by how much calibration moves quantiles of forecasts with these (*, lead, knot) values.
+
+        `common` (block, bin) is what series have in common; None: nothing is known of that.
+        """
+        if not isinstance(learned.calibration, CalibrationState) or not self.levels:
+            return knots.new_zeros(*knots.shape[:-1], len(quantiles))
+        z, knots = self.z.to(knots.device), calibration.tidy(knots, self.z.to(knots.device))
+        at = torch.special.ndtri(torch.tensor(list(quantiles), dtype=torch.float64, device=knots.device))
+        moved = self._calibrated(learned.calibration, common, at)[..., self.block.to(knots.device), :]
+        at = at.expand(*knots.shape[:-1], len(at))
+        return calibration.value_at(knots, z, moved.expand_as(at)) - calibration.value_at(knots, z, at)
+
+    def _calibrated(self, state: CalibrationState, common: Tensor | None, at: Tensor) -> Tensor:
+        """(*, block, v) calibrated deviates of nominal ones (v,)."""
+        counts, z = state.counts.double(), self.z.to(at.device)
+        own = counts.sum(-1, keepdim=True)
+        drift = self.knots(own.new_zeros(own.shape[:-1]), state.drift.double())  # (*, block, knot)
+        at = at.expand(*counts.shape[:-1], len(at))
+        drift = calibration.value_at(drift, z, at.clamp(z[0], z[-1]))
+        if common is not None:
+            counts = counts + common.to(counts)
+            drift = drift * own / counts.sum(-1, keepdim=True).clamp(min=1)
+        return calibration.calibrated(counts, at + at.sign() * drift)
+
+    def move(self, learned: Learned, common: Tensor | None, point: Tensor, ends: Tensor) -> Tensor:
         """Calibrated (*, level, end, lead) intervals. Intervals of higher levels contain those of lower levels."""
         if not isinstance(learned.calibration, CalibrationState) or not self.levels:
             return ends
-        moved = calibration.move(learned.calibration, self.share.to(ends.device), ends)
-        order = torch.tensor(self.levels).argsort()
-        low, high = moved[..., order, :, :].unbind(-2)
+        offset = self.shift(learned, common, self.knots(point, ends), self.quantiles).movedim(-1, -2)
+        low, high = self._by_level(ends) + torch.stack([offset[..., : self._k, :].flip(-2), offset[..., -self._k :, :]])
+        middle = (low + high) / 2
+        low, high = torch.minimum(low, middle), torch.maximum(high, middle)
         low = low.nan_to_num(nan=torch.inf).cummin(-2).values
         high = high.nan_to_num(nan=-torch.inf).cummax(-2).values
-        nested = torch.stack([low, high], -2)[..., order.argsort(), :, :]
-        return torch.where(moved.isnan(), moved, nested)
+        back = [self.order.index(i) for i in range(self._k)]
+        nested = torch.stack([low[..., back, :], high[..., back, :]], -2)
+        return torch.where(ends.isnan(), ends, nested)
+
+    def knots(self, point: Tensor, ends: Tensor) -> Tensor:
+        """(*, lead, knot) values, from (*, lead) medians and (*, level, end, lead) intervals."""
+        low, high = self._by_level(ends)
+        return torch.cat([low.flip(-2), point.unsqueeze(-2), high], -2).movedim(-2, -1)
 
     def learn(
-        self, learned: Learned, experts: Tensor, mixed: Tensor, given: Tensor, issued: Tensor, y: Tensor
+        self, learned: Learned, experts: Tensor, knots: Tensor, y: Tensor, rounds: Tensor | None = None
     ) -> Learned:
         """Compare forecasts with actual values. NaN in either is skipped.
 
-        `experts` are (*, lead, expert) forecasts and `mixed` their (*, lead) mixture. `given` and `issued` are the
-        (*, level, end, lead) intervals before and after calibration, `y` the (*, lead) actual values.
+        `experts` are the (*, lead, expert) medians, `knots` the (*, lead, knot) values of what was forecast before
+        calibration, `y` the (*, lead) actual values. Those of a block count for `rounds` (block,) rounds of feedback.
         """
         y = torch.where(usable(y), y, torch.nan)
+        rounds = torch.ones(self.blocks, dtype=torch.float64, device=y.device) if rounds is None else rounds
         if isinstance(learned.gate, GateState):
-            r = gate.regret(mixed, experts, y)
-            r = torch.where(self._differ(experts) | r.isnan(), r, 0.0)
-            learned = learned._replace(gate=gate.update(learned.gate, self._by_block(r)))
-        if isinstance(learned.calibration, CalibrationState):
-            share = self.share.to(y.device)
-            new = calibration.update(learned.calibration, share, given, issued, y[..., None, None, :])
-            learned = learned._replace(calibration=new)
+            loss = (experts - y.unsqueeze(-1)).abs()
+            loss = torch.where(self._differ(experts), loss, loss.mean(-1, keepdim=True))
+            learned = learned._replace(gate=gate.update(learned.gate, self._by_block(loss), rounds))
+        if isinstance(learned.calibration, CalibrationState) and self.levels:
+            learned = learned._replace(calibration=self._learn_scores(learned.calibration, knots, y, rounds))
         return learned
 
-    def _by_block(self, r: Tensor) -> Tensor:
-        """(*, lead, expert) -> (*, block, expert): means over the leads that have an actual value."""
-        known: Tensor = usable(r).all(-1, keepdim=True)
-        member = torch.nn.functional.one_hot(self.block).T.to(r)  # (block, lead)
-        return member @ torch.where(known, r, 0.0) / (member @ known.to(r)).clamp(min=1)
+    def _learn_scores(self, state: CalibrationState, knots: Tensor, y: Tensor, rounds: Tensor) -> CalibrationState:
+        z, block = self.z.to(y.device), self.block.to(y.device)
+        own = self._calibrated(state, None, z)[..., block, :]  # what the series alone would have issued
+        found = calibration.spans(calibration.tidy(knots, z), z, y, own[..., [0, -1]])
+        below, number = found.below(own, block)
+        low, high = below[..., : self._k].flip(-1), 1 - below[..., -self._k :]
+        missed = torch.stack([low, high], -1)[..., [self.order.index(i) for i in range(self._k)], :].movedim(-3, -1)
+        share = torch.tensor([(100 - level) / 200 for level in self.levels], device=y.device)[:, None, None]
+        drift = (state.drift + calibration.SPEED * rounds * (missed - share)).to(state.drift)
+        drift = drift.clamp(-calibration.MOST_DRIFT, calibration.MOST_DRIFT)
+        drift = torch.where((number > 0).squeeze(-1)[..., None, None, :], drift, state.drift)
+        return CalibrationState(calibration.add(state.counts, found, block, rounds), drift)
+
+    @property
+    def _k(self) -> int:
+        return len(self.levels)
+
+    def _by_level(self, ends: Tensor) -> Tensor:
+        """(end, *, level, lead) with rising levels."""
+        return ends[..., self.order, :, :].movedim(-2, 0)
+
+    def _by_block(self, loss: Tensor) -> Tensor:
+        """(*, lead, expert) -> (*, block, expert): means over the leads that have an actual value; NaN without any."""
+        known: Tensor = usable(loss).all(-1, keepdim=True)
+        member = torch.nn.functional.one_hot(self.block).T.to(loss)  # (block, lead)
+        return member @ torch.where(known, loss, 0.0) / (member @ known.to(loss))
 
     def _differ(self, experts: Tensor) -> Tensor:
         """(*, lead, expert) -> (*, lead, 1): whether experts differ by more than rounding.
 
-        A gate scales regrets by the largest one so far, so it must not learn from rounding errors.
+        Where a series is forecast without any error, rounding would be all that a gate has to learn from.
         """
         size = experts.nan_to_num(nan=0.0).abs().amax((-2, -1), keepdim=True)
         return experts.amax(-1, keepdim=True) - experts.amin(-1, keepdim=True) > self.same * size
@@ -143,6 +204,7 @@ class Experts(NamedTuple):
 
     mean: Tensor  # (expert, series, h)
     quantiles: Tensor  # (expert, quantile, series, h)
+    failed: Tensor  # (expert, series) bool: the local solve failed
 
 
 Forecasting = Callable[[SeriesState, Rows, Sequence[float]], Experts]
@@ -160,10 +222,8 @@ class Following:
 
     def __init__(self, h: int, gated: bool, calibrated: bool, whole: bool, nonnegative: bool) -> None:
         self.h, self.whole, self.nonnegative = h, whole, nonnegative
-        self.judge = Judge(h, FOLLOWED_LEVELS if calibrated else (), gated, calibrated, SAME_IN_FLOAT32)
-        # Quantiles needed in addition to those of the user: low ends, then high ends.
-        share = self.judge.share.flatten()
-        self.quantiles = [*share.tolist(), *(1 - share).tolist()]
+        self.judge = Judge(h, FOLLOWED_LEVELS if calibrated else (), 2 if gated else 1, calibrated, SAME_IN_FLOAT32)
+        self.quantiles = self.judge.quantiles  # needed in addition to those of the user
 
     @classmethod
     def of(cls, settings: Settings, schema: Schema) -> Following | None:
@@ -216,46 +276,46 @@ class Following:
         if not begun.any():
             return followed.learned
         ahead, y = what_came(followed.origin, now, self.h)
-        made = forecast(followed.origin, ahead, self.quantiles or [0.5])
-        mean, values = self._mix(followed.learned, made)
-        given = _ends(values) if self.judge.calibrated else values.new_zeros(len(y), 0, 2, self.h)
-        issued = self._possible(self.judge.move(followed.learned, given))
+        made = forecast(followed.origin, ahead, self.quantiles)
+        _, values = self._mix(followed.learned, made)
         y = torch.where(begun[:, None], y, torch.nan)
-        return self.judge.learn(followed.learned, made.mean.movedim(0, -1), mean, given, issued, y)
+        medians = made.quantiles[:, len(self.quantiles) // 2].double().movedim(0, -1)
+        return self.judge.learn(followed.learned, medians, self._possible(values).double().movedim(0, -1), y)
 
-    def issue(self, followed: Followed, made: Experts, quantiles: Sequence[float]) -> tuple[Tensor, Tensor]:
+    def pooled(self, followed: Followed) -> Tensor | None:
+        """What series have in common, for the intervals of all of them; None without calibration."""
+        learned = followed.learned.calibration
+        return calibration.pooled(learned.counts) if isinstance(learned, CalibrationState) else None
+
+    def issue(
+        self, followed: Followed, common: Tensor | None, made: Experts, quantiles: Sequence[float]
+    ) -> tuple[Tensor, Tensor]:
         """Mean and quantiles after gate and calibration. `made` has the user's quantiles, then `self.quantiles`."""
         mean, values = self._mix(followed.learned, made)
-        asked, tracked = values.split([len(quantiles), len(self.quantiles)])
+        asked, knots = values.split([len(quantiles), len(self.quantiles)])
         if self.judge.calibrated:
-            given = _ends(tracked)
-            moved = self.judge.move(followed.learned, given)
-            asked = self._order(asked + self._between(moved - given, quantiles), moved, quantiles)
+            knots = self._possible(knots).double().movedim(0, -1)
+            wanted = [*quantiles, *self.quantiles]
+            moved = self.judge.shift(followed.learned, common, knots, wanted).movedim(-1, 0)
+            tracked = knots.movedim(-1, 0) + moved[len(quantiles) :]
+            asked = self._order(asked + moved[: len(quantiles)], tracked, quantiles)
         return mean, asked
 
     def _mix(self, learned: Learned, made: Experts) -> tuple[Tensor, Tensor]:
         """Means and quantiles, mixed by the gate. Quantiles are averaged, as in an ensemble."""
-        weight = self.judge.weight(learned)
-        if weight is None:
+        weights = self.judge.weights(learned)
+        if weights is None:
             return made.mean[0], made.quantiles[0]
-        mean, quantiles = (v[0] + weight * (v[1] - v[0]) for v in made)
-        return mean, quantiles
-
-    def _between(self, moved: Tensor, quantiles: Sequence[float]) -> Tensor:
-        """Offset of each (quantile, series, lead), interpolated between calibrated levels; 0 for the median."""
-        q = torch.tensor(quantiles, dtype=torch.float64, device=moved.device)
-        z, known = torch.special.ndtri(q).abs(), torch.special.ndtri(1 - self.judge.share.flatten()).to(moved.device)
-        above = torch.bucketize(z, known).clamp(1, len(known) - 1)
-        part = ((z - known[above - 1]) / (known[above] - known[above - 1])).clamp(0, 1)[:, None, None]
-        end = (q > 0.5).long()
-        near, far = moved[:, above - 1, end].movedim(1, 0), moved[:, above, end].movedim(1, 0)
-        return torch.where((q == 0.5)[:, None, None], 0.0, near + part * (far - near))
+        by_expert = weights.movedim(-1, 0)  # (expert, series, lead)
+        return (by_expert * made.mean).sum(0), (by_expert.unsqueeze(1) * made.quantiles).sum(0)
 
     def _order(self, values: Tensor, tracked: Tensor, quantiles: Sequence[float]) -> Tensor:
         """Sort quantiles and restrict them to values of y. Inner quantiles are moved into the narrowest interval."""
         q = torch.tensor(quantiles, dtype=torch.float64, device=values.device)
-        low, high = tracked[:, 0].unbind(1)
-        inside = ((q - 0.5).abs() < 0.5 - self.judge.share[0, 0, 0])[:, None, None]
+        middle = len(self.quantiles) // 2
+        low, high = tracked[middle - 1], tracked[middle + 1]
+        low, high = torch.minimum(low, high), torch.maximum(low, high)
+        inside = ((q - 0.5).abs() < self.quantiles[middle + 1] - 0.5)[:, None, None]
         values = torch.where(inside, torch.minimum(torch.maximum(values, low), high), values)
         by_size = q.argsort()
         return self._possible(values.index_copy(0, by_size, values[by_size].sort(0).values))
@@ -263,9 +323,3 @@ class Following:
     def _possible(self, values: Tensor) -> Tensor:
         values = values.clamp(min=0) if self.nonnegative else values
         return values.round() if self.whole else values
-
-
-def _ends(values: Tensor) -> Tensor:
-    """(low ends and then high ends, series, lead) -> (series, level, end, lead)."""
-    ends: Tensor = values.double().unflatten(0, (2, -1))
-    return ends.permute(2, 1, 0, 3)
