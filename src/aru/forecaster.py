@@ -227,16 +227,15 @@ class Forecaster:
         `futr_df` holds the known-future covariates of these steps; without a frequency also their timestamps.
         """
         names, state = self.table.find(ids)
-        columns = self.runtime.predict(names, state, self.runtime.read_futr(futr_df), level)
-        return self.runtime.build(columns, futr_df)
+        made = self.runtime.predict(names, state, self.runtime.read_futr(futr_df), level)
+        return self.runtime.build(made, futr_df)
 
     def predict_new(self, futr_df: Any, static_df: Any = None, level: Sequence[float] | None = None) -> Any:
         """Cold start: forecast the first h steps of series without any value, from covariates alone.
 
         `futr_df` names the series and holds their first h rows.
         """
-        columns = self.runtime.predict_new(self.table.ids, futr_df, static_df, level)
-        return self.runtime.build(columns, futr_df)
+        return self.runtime.build(self.runtime.predict_new(self.table.ids, futr_df, static_df, level), futr_df)
 
     def update(
         self,
@@ -300,6 +299,13 @@ class Forecaster:
         twin, trained = self.__copy__(), self._require_training()
         if trained.open:
             twin.trained = begin_trained(with_types(trained.runtime, integer_ids, datetime, zone, schema))
+        return twin
+
+    def frozen(self) -> Forecaster:
+        """The same model, which goes on learning about each series, but not what they have in common."""
+        twin = self.__copy__()
+        engine = twin.runtime.engine
+        engine.common = engine.common._replace(observations=math.inf)
         return twin
 
     def without_series(self) -> Forecaster:

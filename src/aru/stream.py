@@ -23,13 +23,14 @@ from aru.runtime import ForecastRuntime
 from aru.runtime.common_record import CommonRecord
 from aru.runtime.epochs import sample_of
 from aru.runtime.explaining import Found, draw_effects, effects_of
+from aru.runtime.forecasting import Predicted
 from aru.runtime.forest_plot import Picture
-from aru.runtime.opening import suit, with_types
+from aru.runtime.opening import is_open, suit, with_types
 from aru.runtime.records import Record, begin
 from aru.runtime.rewinding import rewind
 from aru.runtime.state import SeriesState
 from aru.runtime.update import Invalid, Late, Update, UpdateResult
-from aru.settings import PRETRAINED, AcceleratorName
+from aru.settings import AcceleratorName
 from aru.store import About, Key, Store, Transaction, exchange, open_store, receipts
 from aru.store.address import is_database
 from aru.store.atomic import new_file
@@ -119,7 +120,7 @@ class Stream:
         new = None if self._open else self.runtime.read(df)
         # What series have in common is learned in one place at a time.
         whole = new is None or self.runtime.engine.shares
-        with self.store.writing(None if whole or new is None else new.ids.tolist()) as change:
+        with self.store.writing(None if whole else new.ids.tolist()) as change, self._restoring():
             if new is None:
                 self._suit(change, df, static_df)
                 new = self.runtime.read(df)
@@ -156,15 +157,16 @@ class Stream:
 
         `futr_df` holds the known-future covariates of these steps; without a frequency also their timestamps.
         """
-        return self.runtime.build(self.predict_columns(futr_df, level, ids), futr_df)
+        made = self.predict_columns(futr_df, level, ids)
+        return self.runtime.build(made, futr_df)
 
     def predict_columns(
         self, futr_df: Any = None, level: Sequence[float] | None = None, ids: Iterable[Any] | str | int | None = None
-    ) -> dict[str, Any]:
+    ) -> Predicted:
         """The columns of `predict`, h rows for each series in the order of `ids`, with internal times."""
-        futr = self.runtime.read_futr(futr_df)
         with self._reading() as view:
-            self._common.read(view, self.runtime.engine)
+            runtime = self._common.reading(view, self.runtime)
+            futr = runtime.read_futr(futr_df)
             keys = view.keys() if ids is None else exchange.as_keys(ids)
             names, record = self._latest_of(view, keys)
             blobs = [] if record is not None else exchange.require_known(keys, view.get(keys))
@@ -172,10 +174,10 @@ class Stream:
         for at in range(0, max(len(keys), 1), DECODED_AT_ONCE):
             here = slice(at, at + DECODED_AT_ONCE)
             state = (record or self._decode(names[here], blobs[here])).now
-            parts.append(self.runtime.predict(names[here], state, futr, level))
+            parts.append(runtime.predict(names[here], state, futr, level).columns)
         if len(parts) == 1:
-            return parts[0]
-        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+            return Predicted(parts[0], runtime.epoch)
+        return Predicted({k: np.concatenate([part[k] for part in parts]) for k in parts[0]}, runtime.epoch)
 
     def keys(self) -> list[Key]:
         """All series, in order."""
@@ -224,6 +226,10 @@ class Stream:
 
     def import_(self, path: str | Path) -> int:
         """Read states that `export` wrote and replace those of the same series. Returns the number of series."""
+        with self.store.writing() as change:
+            if self._open and not change.keys():
+                self._become(exchange.read_notes(path)[0], path)
+                change.describe(self.about)
         done = exchange.import_(self.store, path)
         with self.store.writing() as change:
             CommonRecord.outdate(change)
@@ -231,11 +237,13 @@ class Stream:
 
     def effects(self, ids: Iterable[Any] | str | int | None = None) -> Any:
         """What each covariate of a pretrained model is worth, for the panel or for `ids`: see `Forecaster.effects`."""
-        return self.runtime.style.build_plain(effects_of(self.runtime, *self._found(ids), ids is None))
+        runtime, found = self._found(ids)
+        return runtime.style.build_plain(effects_of(runtime, *found, ids is None))
 
     def plot_effects(self, ids: Iterable[Any] | str | int | None = None, path: str | Path | None = None) -> Picture:
         """A picture of `effects`, as SVG: of the panel, and of the series in `ids`. `path` is a file to write."""
-        return draw_effects(self.runtime, self._found(None), None if ids is None else self._found(ids), path)
+        runtime, all_ = self._found(None)
+        return draw_effects(runtime, all_, None if ids is None else self._found(ids)[1], path)
 
     def close(self) -> None:
         """Close the store's files. The next use of the stream opens them again."""
@@ -253,7 +261,17 @@ class Stream:
     @property
     def _open(self) -> bool:
         """Whether types of ids and times, and how covariates are read, are still to be found in the first rows."""
-        return self.runtime.settings.model == PRETRAINED and not self._begun
+        return not self._begun and is_open(self.runtime)
+
+    @contextlib.contextmanager
+    def _restoring(self) -> Iterator[None]:
+        """What a refused update had found in its rows does not stay."""
+        before = self.runtime, self.about, self._begun
+        try:
+            yield
+        except BaseException:
+            self.runtime, self.about, self._begun = before
+            raise
 
     def _suit(self, change: Transaction, df: Any, static_df: Any) -> None:
         """A pretrained model without series takes the types of ids and times from the first frame."""
@@ -268,9 +286,14 @@ class Stream:
         self._begun = bool(view.keys())
         theirs = view.about() if self._begun else None
         if theirs is not None and theirs != self.about:
-            self.runtime = with_types(self.runtime, theirs.integer_ids, theirs.datetime, theirs.zone, theirs.schema)
-            self.about = self.runtime.describe(self.about.correctable_steps)
-            self.about.require(theirs, self.store)
+            self._become(theirs, self.store)
+
+    def _become(self, theirs: About, name: object) -> None:
+        """Take over the types of ids and times, and how covariates are read. Those of another model are an error."""
+        runtime = with_types(self.runtime, theirs.integer_ids, theirs.datetime, theirs.zone, theirs.schema)
+        about = runtime.describe(self.about.correctable_steps)
+        about.require(theirs, name)
+        self.runtime, self.about = runtime, about
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[Transaction]:
@@ -279,13 +302,13 @@ class Stream:
                 self._adopt(view)
             yield view
 
-    def _found(self, ids: Iterable[Any] | str | int | None) -> Found:
+    def _found(self, ids: Iterable[Any] | str | int | None) -> tuple[ForecastRuntime, Found]:
         """The states of some series; with None of the sample from which the panel's coefficients are learned."""
         with self._reading() as view:
-            self._common.read(view, self.runtime.engine)
+            runtime = self._common.reading(view, self.runtime)
             keys = view.keys() if ids is None else exchange.as_keys(ids)
             keys = [keys[at] for at in sample_of(keys)] if ids is None else keys
-            return self._index(keys), self._get(view, keys).now
+            return runtime, (self._index(keys), self._get(view, keys).now)
 
     def _get(self, view: Transaction, keys: Sequence[Key]) -> Record:
         return self._decode(self._index(keys), exchange.require_known(keys, view.get(keys)))

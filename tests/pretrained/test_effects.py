@@ -16,11 +16,8 @@ from typer.testing import CliRunner
 
 from aru import Forecaster, Stream
 from aru.cli import app
-from aru.errors import ConfigError
 from aru.nn.kernels import EFFECT_AGE, EFFECT_ROBUST, LEVEL_HALF_LIFE, ROUNDING, SIZE_KNOWN, SIZE_ROWS, smooth_numbers
 from aru.pretrained.effects import EffectSums, absorb, full
-from aru.runtime.opening import refuse_late_schema
-from aru.serve.service import Service
 from tests.making import flat
 
 H = 14
@@ -341,14 +338,6 @@ def test_missing_and_unknown_values_of_covariates_are_forecast() -> None:
     with pytest.warns(match="categories that training never saw"):
         odd = f.predict(FUTURE.assign(promo=np.nan, noise=np.nan, kind="never seen"))
     assert np.isfinite(odd["aru"]).all()
-
-
-def test_the_service_and_spark_refuse_it(tmp_path: Path) -> None:
-    with Stream(opened(), tmp_path / "state.db") as stream, pytest.raises(ConfigError, match="The service does not"):
-        Service(stream, monitor=False)
-    with pytest.raises(ConfigError, match="Spark does not take pretrained models with covariates"):
-        refuse_late_schema(opened().runtime, "Spark")
-    refuse_late_schema(opened(()).runtime, "Spark")
 
 
 def test_the_command_line_takes_covariates(tmp_path: Path) -> None:

@@ -7,9 +7,11 @@ from typing import Any
 
 import pandas as pd
 import pytest
+import torch
 
 from aru import Forecaster, Stream
-from aru.errors import AruWarning
+from aru.errors import AruWarning, ConfigError
+from tests.pretrained.test_effects import FUTURE, PANEL, PAST
 from tests.shops import STATIC, TRAINED, H, both, rows
 from tests.spark.conftest import IDS, MARKS
 from tests.spark.runs import assert_states, expected, read_stream, result, run, write_batches
@@ -104,3 +106,44 @@ def test_a_pretrained_model(spark: Any, tmp_path: Path) -> None:
     found = result(spark, tmp_path, "forecast")[wanted.columns]
     pd.testing.assert_frame_equal(found, wanted, rtol=1e-5, check_dtype=False)
     assert_states(twin, read_checkpoint(spark, tmp_path / "checkpoint", model).toPandas())
+
+
+def test_a_pretrained_model_with_covariates(spark: Any, tmp_path: Path) -> None:
+    """The driver learns from the sample that one process would learn from; shards learn about their series."""
+    from aru.spark import backtest_batch, forecast_batch, forecast_stream, learn_model, read_checkpoint, read_export
+
+    columns = {"futr_exog_list": ["promo", "kind"], "hist_exog_list": ["noise"], "stat_exog_list": ["region"]}
+    model = Forecaster.from_pretrained("nano", h=14, freq="D", accelerator="cpu", **columns)
+    static = pd.DataFrame({"unique_id": PANEL["unique_id"].unique(), "region": ["north", "south"] * 10})
+    names = ["unique_id", "ds", "y", "promo", "kind", "noise"]
+    past, futr = PAST[names], FUTURE[["unique_id", "ds", "promo", "kind"]]
+    stream = Stream(model)
+    stream.update(past, static)
+    wanted = stream.predict(futr, level=[90])
+    wrong = past.tail(1).assign(y=float("inf"), unique_id="odd", region="north")
+    history = spark.createDataFrame(pd.concat([past.merge(static), wrong]))
+    batch = forecast_batch(history, model, 3, [90], futr_df=spark.createDataFrame(futr))
+    batch = batch._replace(rows=batch.rows.cache())
+    pd.testing.assert_frame_equal(sort(batch.forecasts)[wanted.columns], wanted, rtol=1e-5, check_dtype=False)
+    assert_states(stream, batch.states.toPandas())
+    learned = learn_model(history, model)
+    ours, theirs = (runtime.engine.common for runtime in (stream.runtime, learned.runtime))
+    for name in ("mean", "spread", "noise", "unit"):
+        torch.testing.assert_close(getattr(theirs, name), getattr(ours, name), rtol=1e-9, atol=1e-12)
+
+    with pytest.raises(ConfigError, match="backtest on Spark"):
+        backtest_batch(history, model, 3)
+    days = "unique_id string, ds timestamp_ntz, y double, promo long, kind string, noise double, region string"
+    next_day = PANEL[PANEL["ds"] == PAST["ds"].max() + pd.Timedelta(days=1)]
+    write_batches(tmp_path / "input", [next_day[names].merge(static)])
+    more = {"futr_df": spark.createDataFrame(PANEL[["unique_id", "ds", "promo", "kind"]])}
+    source = read_stream(spark, tmp_path / "input", days)
+    with pytest.raises(ConfigError, match="cannot find out how the covariates"):
+        forecast_stream(source, model, 2, **more)
+    stream.export(tmp_path / "states.parquet")
+    states = read_export(spark, tmp_path / "states.parquet", learned)
+    run(forecast_stream(source, learned, 2, states_df=states, **more), tmp_path)
+    stream.update(next_day)
+    assert_states(stream, read_checkpoint(spark, tmp_path / "checkpoint", learned).toPandas())
+    found = result(spark, tmp_path, "no_forecast")  # the last of the next 14 days is not known
+    assert sorted(found["unique_id"]) == stream.keys()

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from aru.cli import shared_options, table_files
-from aru.cli.saved_model import as_in_training, choose_model, load_model, request_of, to_pandas
+from aru.cli.saved_model import Beforehand, as_in_training, choose_model, load_model, request_of, to_pandas
 from aru.cli.screen import PREVIEW, facts, preview, records, screen, show_scores
 from aru.cli.wording import ALLOW_JUMP, flags
 from aru.errors import ConfigError, quoted
@@ -34,8 +34,12 @@ def predict(
     freq: shared_options.Freq = None,
     season_length: shared_options.SeasonLength = None,
     futr_exog: shared_options.FutrExog = None,
+    hist_exog: shared_options.HistExog = None,
+    stat_exog: shared_options.StatExog = None,
+    country: shared_options.Country = None,
     allow_jump: shared_options.AllowJump = False,
     accelerator: shared_options.Accelerator = "auto",
+    static: shared_options.StaticFile = None,
     id_col: shared_options.KnownIdColumn = None,
     time_col: shared_options.KnownTimeColumn = None,
     target_col: shared_options.KnownTargetColumn = None,
@@ -49,16 +53,18 @@ def predict(
     Columns of the result: series and time as the files of training call them, then mean, median and intervals under the
     model's name.
     """
-    names = {"futr_df": futr or "--futr FILE", "df": model}
-    names |= {**flags("level", "accelerator", "h", "freq", "season_length"), **ALLOW_JUMP}
+    names = {"futr_df": futr or "--futr FILE", "df": model, "static_df": static or "--static FILE"}
+    names |= {**flags("level", "accelerator", "h", "freq", "season_length", "country"), **ALLOW_JUMP}
     with screen(as_json, debug=debug, names=names) as show:
         table_files.check_output(output)
         with show.working(f"Forecasting with {pretrained or model}"):
             folder = None if pretrained else model
-            forecaster = choose_model(folder, pretrained, h, freq, season_length, accelerator, futr_exog)()
+            told = Beforehand(h, freq, season_length, futr_exog, hist_exog, stat_exog, country)
+            forecaster = choose_model(folder, pretrained, accelerator, told)()
             form = as_in_training(forecaster, id_col, time_col, target_col, date_format)
             if pretrained:
-                forecaster.update(table_files.read_data(model, form), allow_jump=allow_jump)
+                static_df = None if static is None else table_files.read_static(static, form)
+                forecaster.update(table_files.read_data(model, form), static_df, allow_jump=allow_jump)
             futr_df = None if futr is None else table_files.read_future(futr, form)
             chosen = shared_options.choose_ids(ids, forecaster.ids)
             frame = form.named(to_pandas(forecaster.predict(futr_df, level, chosen)))
@@ -159,6 +165,9 @@ def backtest(
     freq: shared_options.Freq = None,
     season_length: shared_options.SeasonLength = None,
     futr_exog: shared_options.FutrExog = None,
+    hist_exog: shared_options.HistExog = None,
+    stat_exog: shared_options.StatExog = None,
+    country: shared_options.Country = None,
     windows: Annotated[
         int, typer.Option("--n-windows", metavar="N", help="Forecasts per series, from cutoffs before its end.")
     ] = 4,
@@ -214,7 +223,8 @@ def backtest(
         levels = level or [90.0]
         with show.working(f"Replaying {source}"):
             folder = None if pretrained else model
-            forecaster = choose_model(folder, pretrained, h, freq, season_length, accelerator, futr_exog)()
+            told = Beforehand(h, freq, season_length, futr_exog, hist_exog, stat_exog, country)
+            forecaster = choose_model(folder, pretrained, accelerator, told)()
             form = as_in_training(forecaster, id_col, time_col, target_col, date_format)
             df = table_files.read_data(source, form)
             static_df = None if static is None else table_files.read_static(static, form)

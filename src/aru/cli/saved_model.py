@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from aru.cli.setting_options import OPTIONS, split
 from aru.cli.table_files import TableFormat
@@ -32,45 +32,47 @@ def load_model(folder: Path, accelerator: str) -> Forecaster:
     return Forecaster.load(folder, cast("AcceleratorName", accelerator))  # which checks it
 
 
-def open_pretrained(
-    name: str,
-    h: int | None,
-    freq: str | None,
-    season_length: int | None,
-    accelerator: str,
-    futr_exog: Sequence[str] | None = None,
-) -> Forecaster:
+class Beforehand(NamedTuple):
+    """What a pretrained model is told, as the command line has it."""
+
+    h: int | None
+    freq: str | None
+    season_length: int | None
+    futr_exog: Sequence[str] | None = None
+    hist_exog: Sequence[str] | None = None
+    stat_exog: Sequence[str] | None = None
+    country: str | None = None
+
+
+def open_pretrained(name: str, accelerator: str, told: Beforehand) -> Forecaster:
     """The model that --pretrained names."""
     from aru.forecaster import Forecaster
 
-    if h is None or freq is None:
+    if told.h is None or told.freq is None:
         raise ConfigError("--pretrained needs the horizon and the frequency", "Give --h and --freq.")
     return Forecaster.from_pretrained(
         name,
-        h=h,
-        freq=OPTIONS["freq"].read(freq),
-        season_length=season_length,
-        futr_exog_list=split(futr_exog or ()),
+        h=told.h,
+        freq=OPTIONS["freq"].read(told.freq),
+        season_length=told.season_length,
+        futr_exog_list=split(told.futr_exog or ()),
+        hist_exog_list=split(told.hist_exog or ()),
+        stat_exog_list=split(told.stat_exog or ()),
+        country=told.country,
         accelerator=cast("AcceleratorName", accelerator),  # which checks it
     )
 
 
-def choose_model(
-    folder: Path | None,
-    name: str | None,
-    h: int | None,
-    freq: str | None,
-    season_length: int | None,
-    accelerator: str,
-    futr_exog: Sequence[str] | None = None,
-) -> Callable[[], Forecaster]:
+def choose_model(folder: Path | None, name: str | None, accelerator: str, told: Beforehand) -> Callable[[], Forecaster]:
     """What opens the model of a folder, or the one that --pretrained names. It can be sent to another process."""
-    if futr_exog and name is None:
-        raise ConfigError("--futr-exog is for --pretrained", "A trained model knows its covariates: leave it out.")
+    for option in ("futr_exog", "hist_exog", "stat_exog", "country"):
+        if getattr(told, option) and name is None:
+            flag = f"--{option.replace('_', '-')}"
+            raise ConfigError(f"{flag} is for --pretrained", "A trained model knows its covariates: leave it out.")
     if folder is not None and name is None:
         return functools.partial(load_model, folder, accelerator)
     if folder is None and name is not None:
-        return functools.partial(open_pretrained, name, h, freq, season_length, accelerator, futr_exog)
+        return functools.partial(open_pretrained, name, accelerator, told)
     raise ConfigError("One model is needed", "Give the folder of a model, or --pretrained mini.")
 
 
@@ -91,7 +93,7 @@ def as_in_training(
         return form
     groups = (schema.futr, schema.hist, schema.stat)
     id_type = int if schema.integer_ids else str
-    return form.like(id_type, [column.name for _, categories in groups for column in categories])
+    return form.like(id_type, [c.name for _, categories in groups for c in categories if not c.levels])
 
 
 def request_of(path: Path, form: TableFormat, late: str) -> bytes:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from aru.cli import shared_options
-from aru.cli.saved_model import choose_model
+from aru.cli.saved_model import Beforehand, choose_model
 from aru.cli.screen import screen
 from aru.cli.wording import flags
 from aru.errors import ConfigError, StorageError, verbatim
@@ -36,6 +36,10 @@ def serve(
     h: shared_options.Horizon = None,
     freq: shared_options.Freq = None,
     season_length: shared_options.SeasonLength = None,
+    futr_exog: shared_options.FutrExog = None,
+    hist_exog: shared_options.HistExog = None,
+    stat_exog: shared_options.StatExog = None,
+    country: shared_options.Country = None,
     host: Annotated[
         str,
         typer.Option("--host", metavar="ADDRESS", help="Address to listen on. Without a token only a local one."),
@@ -100,7 +104,8 @@ def serve(
             raise ConfigError(
                 f"aru serve needs more packages ({verbatim(error)})", "Install them: pip install 'aru-forecast[serve]'."
             ) from error
-        load = choose_model(model, pretrained, h, freq, season_length, accelerator)
+        told = Beforehand(h, freq, season_length, futr_exog, hist_exog, stat_exog, country)
+        load = choose_model(model, pretrained, accelerator, told)
         token = _token(token_file)
         chosen = Options(
             host, port, token, max_rows, max_bytes, monitor, max_connections, json_log=as_json, workers=workers

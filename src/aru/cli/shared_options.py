@@ -63,6 +63,33 @@ FutrExog = Annotated[
         "of --futr.",
     ),
 ]
+HistExog = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--hist-exog",
+        metavar="COLUMNS",
+        rich_help_panel=PRETRAINED_PANEL,
+        help="Covariates known only up to the latest row, written alike. They act h rows later.",
+    ),
+]
+StatExog = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--stat-exog",
+        metavar="COLUMNS",
+        rich_help_panel=PRETRAINED_PANEL,
+        help="Static covariates, written alike. Their values are those of --static.",
+    ),
+]
+Country = Annotated[
+    str | None,
+    typer.Option(
+        "--country",
+        metavar="CODE",
+        rich_help_panel=PRETRAINED_PANEL,
+        help="Learn effects of its holidays: DE, or DE-BY for a part of a country.",
+    ),
+]
 StaticFile = Annotated[
     Path | None,
     typer.Option(

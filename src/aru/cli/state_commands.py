@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from aru.cli import shared_options, table_files
-from aru.cli.saved_model import as_in_training, choose_model
+from aru.cli.saved_model import Beforehand, as_in_training, choose_model
 from aru.cli.screen import facts, screen
 from aru.cli.wording import ALLOW_JUMP, flags
 from aru.errors import InputError, verbatim
@@ -140,6 +140,10 @@ def migrate(
     h: shared_options.Horizon = None,
     freq: shared_options.Freq = None,
     season_length: shared_options.SeasonLength = None,
+    futr_exog: shared_options.FutrExog = None,
+    hist_exog: shared_options.HistExog = None,
+    stat_exog: shared_options.StatExog = None,
+    country: shared_options.Country = None,
     accelerator: shared_options.Accelerator = "auto",
     static: shared_options.StaticFile = None,
     id_col: shared_options.KnownIdColumn = None,
@@ -161,7 +165,8 @@ def migrate(
         from aru.store import exchange
         from aru.stream import rebuild_store
 
-        load = choose_model(model, pretrained, h, freq, season_length, accelerator)
+        told = Beforehand(h, freq, season_length, futr_exog, hist_exog, stat_exog, country)
+        load = choose_model(model, pretrained, accelerator, told)
         with show.working(f"Replaying {data}"):
             with closing(_existing(store)) as opened:
                 old = exchange.contents(opened)
@@ -222,6 +227,10 @@ def rewind(
     h: shared_options.Horizon = None,
     freq: shared_options.Freq = None,
     season_length: shared_options.SeasonLength = None,
+    futr_exog: shared_options.FutrExog = None,
+    hist_exog: shared_options.HistExog = None,
+    stat_exog: shared_options.StatExog = None,
+    country: shared_options.Country = None,
     accelerator: shared_options.Accelerator = "auto",
     as_json: shared_options.Json = False,
     debug: shared_options.Debug = False,
@@ -233,7 +242,8 @@ def rewind(
     with screen(as_json, debug=debug, names=flags("before", "accelerator")) as show:
         from aru.stream import Stream
 
-        load = choose_model(model, pretrained, h, freq, season_length, accelerator)
+        told = Beforehand(h, freq, season_length, futr_exog, hist_exog, stat_exog, country)
+        load = choose_model(model, pretrained, accelerator, told)
         with show.working(f"Rewinding {_named(store)}"), Stream(load(), _existing(store)) as stream:
             chosen = shared_options.choose_ids(ids, stream.keys(), _named(store)) or []
             integer = not stream.about.datetime and before.lstrip("-").isdigit()

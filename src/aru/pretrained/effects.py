@@ -177,7 +177,7 @@ class _Whole(NamedTuple):
         precision = (self.traits.T @ self.traits) / spread[:, None, None]
         t = np.arange(precision.shape[-1])
         precision[:, t, t] += 1 / relevance
-        cov = np.linalg.inv(precision)
+        cov: Array = np.linalg.inv(precision).astype(np.float64)
         right = (theta.T @ self.traits / spread[:, None])[..., None]
         return np.matmul(cov, right)[..., 0], cov
 

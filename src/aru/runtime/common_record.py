@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from aru.runtime.engine import NetworkEngine
 from aru.runtime.epochs import Common, is_due, sample_of
+from aru.runtime.forecasting import ForecastRuntime
 from aru.runtime.records import Record
 from aru.store import About, Key, Transaction, exchange
 
@@ -14,10 +15,23 @@ COMMON, COUNTED = 0, 1  # keys of what series have in common, and of the number 
 
 
 class CommonRecord:
-    """Keeps the record of an engine the same as that of a store, whichever process wrote it."""
+    """Keeps what engines have learned the same as the record in a store, whichever process or thread wrote it."""
 
     def __init__(self) -> None:
-        self._read: bytes | None = None  # as it was read or written last
+        self._read: bytes | None = None  # what the engine of the writer has
+        self._seen: tuple[bytes, NetworkEngine, ForecastRuntime] | None = None  # what readers have
+
+    def reading(self, view: Transaction, runtime: ForecastRuntime) -> ForecastRuntime:
+        """The runtime with what was learned last. It does not change while another thread writes."""
+        engine = runtime.engine
+        (record,) = view.get([COMMON], "panel") if engine.shares else (None,)
+        if record is None:
+            return runtime
+        if self._seen is None or self._seen[0] != record or self._seen[1] is not engine:
+            twin = engine.twin()
+            twin.common = Common.from_json(json.loads(record))
+            self._seen = record, engine, ForecastRuntime(twin, runtime.freq, runtime.style)
+        return self._seen[2]
 
     def read(self, view: Transaction, engine: NetworkEngine) -> None:
         """Take over what was learned last."""

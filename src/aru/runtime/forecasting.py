@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -24,6 +24,13 @@ from aru.runtime.state import SeriesState
 from aru.settings import Settings
 
 
+class Predicted(NamedTuple):
+    """Columns of forecasts, and the epoch of what series have in common that they rest on; None without it."""
+
+    columns: dict[str, Any]
+    epoch: int | None
+
+
 class ForecastRuntime(Runtime[NetworkEngine]):
     """Updates records of series and forecasts from them."""
 
@@ -36,6 +43,11 @@ class ForecastRuntime(Runtime[NetworkEngine]):
     def h(self) -> int:
         """The horizon."""
         return self.engine.h
+
+    @property
+    def epoch(self) -> int | None:
+        """How often was learned what series have in common; None if nothing is."""
+        return self.engine.common.epoch or None
 
     def warm_up(self) -> None:
         """Load and compile everything that the first update and forecast need."""
@@ -86,9 +98,9 @@ class ForecastRuntime(Runtime[NetworkEngine]):
         state: SeriesState,
         futr: Panel | None,
         level: Sequence[float] | None,
-    ) -> dict[str, Any]:
+    ) -> Predicted:
         """The columns of a forecast of the next h steps: h rows for each series, with internal times."""
-        return self._columns(ids, state, *self.future(ids, state, futr), level)
+        return Predicted(self._columns(ids, state, *self.future(ids, state, futr), level), self.epoch)
 
     def predict_new(
         self,
@@ -96,7 +108,7 @@ class ForecastRuntime(Runtime[NetworkEngine]):
         futr_df: Any,
         static_df: Any,
         level: Sequence[float] | None,
-    ) -> dict[str, Any]:
+    ) -> Predicted:
         """The same for the first h steps of series without any value. Series in `known` are refused."""
         engine = self.engine
         if not engine.models[0].cold_starts:
@@ -109,7 +121,7 @@ class ForecastRuntime(Runtime[NetworkEngine]):
             raise FutureError(f"These series have values already: {named}", "Forecast them with predict.", rows=named)
         ds, rows = first_rows(engine.schema, self.freq, engine.h, panel)
         static = engine.schema.encode_static(read_static(static_df, panel.ids, engine.static_columns), panel.ids)
-        return self._columns(panel.ids, engine.empty(static), ds, rows, level)
+        return Predicted(self._columns(panel.ids, engine.empty(static), ds, rows, level), self.epoch)
 
     def _columns(
         self,
@@ -153,10 +165,13 @@ class ForecastRuntime(Runtime[NetworkEngine]):
 
     # Frames out
 
-    def build(self, columns: dict[str, Any], futr_df: Any = None) -> Any:
-        """A frame of forecasts, of the same library as `futr_df`, if it is given."""
+    def build(self, made: Predicted, futr_df: Any = None) -> Any:
+        """A frame of forecasts, of the same library as `futr_df`, if it is given. `attrs` in pandas have the epoch."""
         style = self.style if futr_df is None else FrameStyle.of(futr_df, self.style)
-        return style.build(columns, self.engine.h)
+        frame = style.build(made.columns, self.engine.h)
+        if made.epoch is not None and isinstance(frame, pd.DataFrame):
+            frame.attrs["epoch"] = made.epoch
+        return frame
 
 
 def warn_failed(forecast: Forecast, ids: pd.Index[Any]) -> None:

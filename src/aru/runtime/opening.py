@@ -70,14 +70,10 @@ def open_pretrained(settings: Settings, country: str | None = None) -> ForecastR
     return ForecastRuntime(engine, freq, FrameStyle("pandas", "ns" if datetime else "int"))
 
 
-def refuse_late_schema(runtime: ForecastRuntime, where: str) -> None:
-    """Refuse a pretrained model with covariates where columns must be known before the first rows."""
-    if runtime.engine.learned_late:
-        raise ConfigError(
-            f"{where} does not take pretrained models with covariates yet: how their columns are read is found in the "
-            "first rows",
-            "Leave out `futr_exog_list`, or train a model.",
-        )
+def is_open(runtime: ForecastRuntime) -> bool:
+    """Whether the first frame is to decide about types and covariates: of a pretrained model that has seen none."""
+    found = runtime.engine.learned_late and runtime.schema.regressors
+    return runtime.settings.model == PRETRAINED and not found
 
 
 def suit(runtime: ForecastRuntime, df: Any, static_df: Any = None, withheld: int = 0) -> ForecastRuntime:

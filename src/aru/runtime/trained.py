@@ -19,7 +19,7 @@ from aru.nn.tree import leaves, rebuild
 from aru.runtime.engine import NetworkEngine
 from aru.runtime.epochs import Common
 from aru.runtime.forecasting import ForecastRuntime
-from aru.runtime.opening import new_model, suit
+from aru.runtime.opening import is_open, new_model, suit
 from aru.runtime.table import StateTable
 from aru.settings import PRETRAINED, AcceleratorName, Settings
 from aru.store.exchange import index_of
@@ -46,8 +46,8 @@ class Trained(NamedTuple):
 
     @property
     def open(self) -> bool:
-        """Whether ids and times may be of any type: a pretrained model without series."""
-        return self.runtime.settings.model == PRETRAINED and not len(self.table)
+        """Whether ids, times and covariates may be of any type: a pretrained model without series."""
+        return is_open(self.runtime) and not len(self.table)
 
     def suited(self, df: Any, static_df: Any = None, withheld: int = 0) -> Trained:
         """The same for ids, times and covariates as in these frames, if that is open (`aru.runtime.opening.suit`)."""

@@ -17,6 +17,7 @@ from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.staticfiles import StaticFiles
 
 from aru.data.clock import Clock
+from aru.runtime.forecasting import Predicted
 from aru.serve import outgoing, schemas
 from aru.serve.access import AccessGuard, RequestWatch
 from aru.serve.answers import documented, install
@@ -146,9 +147,9 @@ def _add_stream(app: FastAPI, service: Service, options: Options) -> None:
                 len(body), lambda: reader.forecast(body, content, unique_id, level), waits=True
             )
             rows = len(made.ids) * service.runtime.h
-            columns = await app.state.forecasts.submit(made, rows)
+            found: Predicted = await app.state.forecasts.submit(made, rows)
         encode = _encoder(request.headers.get("accept", ""), service.datetime)
-        answer: Response = await off_loop(rows * len(columns), lambda: encode(columns))
+        answer: Response = await off_loop(rows * len(found.columns), lambda: encode(found))
         return answer
 
 
@@ -270,13 +271,18 @@ def _content_type(request: Request) -> str:
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-def _encoder(accept: str, datetime: Clock | None) -> Callable[[dict[str, Any]], Response]:
+def _encoder(accept: str, datetime: Clock | None) -> Callable[[Predicted], Response]:
     kinds = {part.partition(";")[0].strip().lower() for part in accept.split(",")}
     if ARROW in kinds:
-        return lambda columns: Response(outgoing.to_arrow(columns, datetime), media_type=ARROW)
+        return lambda made: Response(outgoing.to_arrow(made.columns, datetime), 200, _epoch(made), ARROW)
     if CSV in kinds:
-        return lambda columns: Response(outgoing.to_csv(columns, datetime), media_type=CSV)
-    return lambda columns: JSONResponse({"forecasts": outgoing.to_rows(columns, datetime)})
+        return lambda made: Response(outgoing.to_csv(made.columns, datetime), 200, _epoch(made), CSV)
+    return lambda made: JSONResponse({"forecasts": outgoing.to_rows(made.columns, datetime), "epoch": made.epoch})
+
+
+def _epoch(made: Predicted) -> dict[str, str]:
+    """The epoch as a header, where the body cannot name it."""
+    return {} if made.epoch is None else {"Aru-Epoch": str(made.epoch)}
 
 
 def _file(path: Path) -> Callable[[], Any]:

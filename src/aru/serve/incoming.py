@@ -81,7 +81,8 @@ def from_csv(body: bytes, kinds: ColumnKinds, name: str, most: int) -> Columns:
     except (pa.ArrowException, ValueError) as error:
         _refuse_words(body, words, numbers, name)
         raise BadBody(f"The body cannot be read as CSV: {_first_line(error)}.") from error
-    for category in kinds.categories & columns.keys():
+    words_of = {c for c in kinds.untold & columns.keys() if columns[c].dtype == object}
+    for category in (kinds.categories & columns.keys()) | words_of:
         values = columns[category]
         values[among(values, MISSING_TEXT)] = None
     return columns
@@ -230,6 +231,8 @@ def _column(heading: str, values: Any, kinds: ColumnKinds, name: str) -> Any:
         return _keys(values, not kinds.datetime, heading, name)
     if heading == "y" or heading in kinds.numbers:
         return _floats(values, heading, name)
+    if heading in kinds.untold:
+        return _as_sent(values, heading, name)
     return _words(values, heading in kinds.bools, heading, name)
 
 
@@ -287,6 +290,15 @@ def _words(values: Any, boolean: bool, heading: str, name: str) -> Any:
     wrong = np.array([type(v) is str and len(v) > LONGEST for v in values], bool)
     _refuse(wrong, values, heading, f"{quoted(heading)} of {name} may have {LONGEST} characters; it has more")
     return np.array([*(None if v is None or v != v else str(v) for v in values), None], object)[:-1]
+
+
+def _as_sent(values: Any, heading: str, name: str) -> Any:
+    """Numbers, strings or bools of a column whose type is not known yet."""
+    if values.dtype != object:
+        return values
+    wrong = np.array([type(v) is str and len(v) > LONGEST for v in values], bool)
+    _refuse(wrong, values, heading, f"{quoted(heading)} of {name} may have {LONGEST} characters; it has more")
+    return values
 
 
 def _refuse(wrong: Any, values: Any, heading: str, says: str, remedy: str = "Correct these rows.") -> None:

@@ -135,6 +135,10 @@ class Forecasts(BaseModel):
     """Rows as in the library's frame: unique_id, ds, then mean, median and intervals under the model's name."""
 
     forecasts: list[dict[str, Any]]
+    epoch: int | None = Field(
+        description="How often the effects that all series have in common had been learned; null if nothing is. CSV "
+        "and Arrow have it in the header Aru-Epoch."
+    )
 
 
 class Accuracy(BaseModel):

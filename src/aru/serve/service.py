@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import bisect
 import json
+import threading
 import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -15,7 +16,7 @@ from pydantic import TypeAdapter
 
 from aru.data.clock import Clock
 from aru.errors import InputError, LateError, StorageError, UnknownSeriesError, name_series
-from aru.runtime.opening import refuse_late_schema
+from aru.runtime.forecasting import Predicted
 from aru.runtime.state import SeriesState
 from aru.runtime.update import Late, Update
 from aru.serve import outgoing, schemas, summaries, tables
@@ -73,18 +74,30 @@ class Service:
 
     def __init__(self, stream: Stream, monitor: bool) -> None:
         self.stream = stream
-        self.runtime, self.metrics, self.rate = stream.runtime, Metrics(), RowRate()
-        self.datetime = self.runtime.freq.clock if self.runtime.schema.datetime else None
-        refuse_late_schema(self.runtime, "The service")
-        self.tables = TableKinds.of(self.runtime.settings, self.runtime.schema)
-        self.fans = Fans(stream.runtime)
+        self.metrics, self.rate = Metrics(), RowRate()
         self._unseen: list[Update | list[Key]] = []  # not yet seen by the monitor: updates, and deleted series
         found = stream.contents()
         self._known, self._newest = len(found.ids), int(max(found.last, default=NEVER))
-        states = stream.store.path.absolute() if isinstance(stream.store, SQLiteStore) else None
-        self.monitor = GuardedMonitor(self.runtime, states, self.metrics, monitor)
+        self._states = stream.store.path.absolute() if isinstance(stream.store, SQLiteStore) else None
         self.disk = DiskProbe(stream.store)
+        self._suiting = threading.Lock()
+        self._suit(monitor)
+
+    def _suit(self, monitor: bool) -> None:
+        """Take over the stream's model. That of a pretrained one is another after the first rows."""
+        self.runtime = runtime = self.stream.runtime
+        self.datetime = runtime.freq.clock if runtime.schema.datetime else None
+        self.tables, self.fans = TableKinds.of(runtime.settings, runtime.schema), Fans(runtime)
+        self.monitor = GuardedMonitor(runtime, self._states, self.metrics, monitor)
         self.metrics.describe(**{name: str(value) for name, value in self._model().items()})
+
+    def _follow(self) -> None:
+        """The same, if it is another."""
+        with self._suiting:
+            if self.runtime is not self.stream.runtime:
+                monitored = self.monitor.on
+                self.monitor.close()
+                self._suit(monitored)
 
     # Requests of many clients
 
@@ -125,7 +138,7 @@ class Service:
         self.metrics.monitor_seconds.inc(time.perf_counter() - began)
 
     def forecast(self, requests: list[ForecastRequest]) -> list[Outcome]:
-        """Forecast the series of each request; the outcome is the columns of a frame."""
+        """Forecast the series of each request."""
         began = time.perf_counter()
         kinds = [(r.level, None if r.futr is None else r.futr["ds"].dtype.kind) for r in requests]
         # Requests without covariates cannot contradict each other.
@@ -167,25 +180,27 @@ class Service:
             allow_jump=requests[0].allow_jump,
             requests=[Receipt(r.digest, r.ids) for r in requests],
         )
+        self._follow()
         self._unseen.append(update)
         self._known += len(update.new_ids)
         if update.record is not None:
             self._newest = max(self._newest, int(update.record.now.last.max()))
         return _reports(update, requests, self.datetime)
 
-    def _predict(self, requests: list[ForecastRequest]) -> list[dict[str, Any]]:
+    def _predict(self, requests: list[ForecastRequest]) -> list[Predicted]:
         ids = list(dict.fromkeys(key for r in requests for key in r.ids))
         futr = None if requests[0].futr is None else tables.join([r.futr for r in requests if r.futr is not None])
-        columns = self.stream.predict_columns(futr, requests[0].level, ids)
+        columns, epoch = self.stream.predict_columns(futr, requests[0].level, ids)
+        self._follow()
         for r in requests:
             if r.futr is not None and self.monitor.on:
                 self.fans.remember(r.ids, r.futr)
         if len(requests) == 1:
-            return [columns]
+            return [Predicted(columns, epoch)]
         h, place = self.runtime.h, {key: i for i, key in enumerate(ids)}
         steps = np.arange(h)
         picks = [(np.array([place[key] for key in r.ids])[:, None] * h + steps).ravel() for r in requests]
-        return [{name: values[pick] for name, values in columns.items()} for pick in picks]
+        return [Predicted({name: values[pick] for name, values in columns.items()}, epoch) for pick in picks]
 
     def _count(self, request: UpdateRequest | ForgetRequest, outcome: Outcome) -> None:
         """Count the rows of a request by what became of them."""

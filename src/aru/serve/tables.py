@@ -25,11 +25,12 @@ class ColumnKinds(NamedTuple):
     numbers: frozenset[str]
     categories: frozenset[str]
     bools: frozenset[str]  # those of the categories that were bools in training
+    untold: frozenset[str] = frozenset()  # covariates of a pretrained model whose types the first rows will tell
 
     @property
     def names(self) -> list[str]:
         """The covariates."""
-        return sorted(self.numbers | self.categories)
+        return sorted(self.numbers | self.categories | self.untold)
 
     def with_columns_of(self, other: ColumnKinds) -> ColumnKinds:
         """The types of a table that also has the covariates of another one."""
@@ -37,6 +38,7 @@ class ColumnKinds(NamedTuple):
             numbers=self.numbers | other.numbers,
             categories=self.categories | other.categories,
             bools=self.bools | other.bools,
+            untold=self.untold | other.untold,
         )
 
 
@@ -51,14 +53,21 @@ class TableKinds(NamedTuple):
     def of(cls, settings: Settings, schema: Schema) -> TableKinds:
         """The tables that a model expects."""
 
-        def kinds(*groups: Group) -> ColumnKinds:
-            numbers = frozenset(c.name for group in groups for c in group[0])
-            categories = frozenset(c.name for group in groups for c in group[1])
-            bools = frozenset(c.name for group in groups for c in group[1] if c.boolean)
-            return ColumnKinds(schema.integer_ids, schema.datetime, numbers, categories, bools)
+        def kinds(names: Sequence[str], *groups: Group) -> ColumnKinds:
+            numbers = frozenset(c.name for group in groups for c in group[0] if c.name in names)
+            found = [c for group in groups for c in group[1] if c.name in names]  # neither calendar nor id
+            several, levels = ([c for c in found if c.levels is which] for which in (False, True))
+            numbers |= frozenset(c.name for c in levels)
+            categories, bools = frozenset(c.name for c in several), frozenset(c.name for c in several if c.boolean)
+            untold = frozenset(names) - numbers - categories
+            return ColumnKinds(schema.integer_ids, schema.datetime, numbers, categories, bools, untold)
 
-        static = (schema.stat[0], tuple(c for c in schema.stat[1] if c.name in settings.stat_exog_list))
-        return cls(kinds(schema.futr, schema.hist), kinds(schema.futr), kinds(static))
+        futr, hist = settings.futr_exog_list, settings.hist_exog_list
+        return cls(
+            kinds([*futr, *hist], schema.futr, schema.hist),
+            kinds(futr, schema.futr),
+            kinds(settings.stat_exog_list, schema.stat),
+        )
 
 
 def join(parts: Sequence[Columns]) -> Columns:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 from pyspark.sql import DataFrame
 
-from aru.errors import InputError, TooLittleDataError, verbatim
+from aru.errors import ConfigError, InputError, TooLittleDataError, verbatim
 from aru.forecaster import Forecaster
 from aru.spark import dataframes, shipping
 from aru.spark.dataframes import KeyTypes
@@ -41,6 +41,14 @@ class BatchResult(NamedTuple):
         return found.select("kind", "unique_id", "ds", "cutoff", "y", "reason")
 
 
+def learn_model(df: DataFrame, model: Forecaster | str | Path) -> Forecaster:
+    """The model with what a stream must know beforehand: a pretrained one learns from a sample of the series in `df`.
+
+    That is how covariates are read, and what all series have in common. Other models stay as they are.
+    """
+    return dataframes.learned(dataframes.suited(shipping.load(model), df), df)
+
+
 def forecast_batch(
     df: DataFrame,
     model: Forecaster | str | Path,
@@ -56,7 +64,7 @@ def forecast_batch(
     Rows far from all others of their shard in time are left out, unless `allow_jump` says that they are right.
     A shard is one task, which holds the shard's rows in memory: choose `shards` so that they fit.
     """
-    forecaster = dataframes.suited(shipping.load(model), df)
+    forecaster = learn_model(df, model)
     options = ShardOptions.of(level, correctable_steps, states=True, allow_jump=allow_jump)
     output = dataframes.output_schema(KeyTypes.of(forecaster), dataframes.forecasts_of(forecaster, level), states=True)
     rows = dataframes.by_shard(df, forecaster, shards, "df")
@@ -81,6 +89,12 @@ def backtest_batch(
 ) -> DataFrame:
     """`Forecaster.cross_validation` over all shards. Malformed rows are an error, as there."""
     forecaster = dataframes.suited(shipping.load(model), df)
+    if forecaster.runtime.engine.learned_late:
+        raise ConfigError(
+            "A backtest on Spark does not take pretrained models with covariates: no shard knows what all series had "
+            "in common at a cutoff",
+            "Use Forecaster.cross_validation on a sample of the series, or a trained model.",
+        )
     rows = dataframes.by_shard(df, forecaster, shards, "df")
     output = dataframes.backtest_schema(KeyTypes.of(forecaster), dataframes.forecasts_of(forecaster, level))
     name = shipping.ship(df.sparkSession, forecaster)

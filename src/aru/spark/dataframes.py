@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -19,7 +20,8 @@ from aru.data.frames import forecast_names
 from aru.data.frequency import Frequency
 from aru.errors import ColumnError, ConfigError, listing, quoted, verbatim
 from aru.forecaster import Forecaster
-from aru.runtime.opening import refuse_late_schema
+from aru.runtime.epochs import EPOCH_SAMPLE
+from aru.runtime.screening import repeats
 
 NOWHERE = -1  # the shard of unusable rows
 NEXT = "next_"  # prefix of the columns that hold the future rows of a series as arrays
@@ -63,11 +65,50 @@ def refuse_zone(freq: Frequency) -> None:
 
 def suited(forecaster: Forecaster, df: DataFrame) -> Forecaster:
     """A pretrained model without series takes the types of ids and times from the DataFrame."""
-    refuse_late_schema(forecaster.runtime, "Spark")
     if not {"unique_id", "ds"} <= set(df.columns):
         return forecaster  # `by_shard` will say so
     integer = [isinstance(df.schema[name].dataType, T.IntegralType) for name in ("unique_id", "ds")]
     return forecaster.for_types(integer[0], not integer[1], None)
+
+
+def learned(forecaster: Forecaster, df: DataFrame) -> Forecaster:
+    """A pretrained model with covariates learns from a sample of series, on the driver, what all have in common.
+
+    How columns are read is found there, too, if the model has no series yet. Shards use both as they are.
+    """
+    if not forecaster.runtime.engine.learned_late:
+        return forecaster
+    if forecaster.runtime.epoch is None:
+        settings, types = forecaster.settings, KeyTypes.of(forecaster)
+        covariates = [*settings.futr_exog_list, *settings.hist_exog_list, *settings.stat_exog_list]
+        for column in covariates:
+            type_of(df, column, "df")
+        wanted = [*keys_of(df, types, "df"), number(df, "y", "df"), *(F.col(f"`{c}`") for c in covariates)]
+        rows = sharded(df.select(*wanted), types, 1).where("fault is null")
+        # The order of `aru.runtime.epochs.sample_of`: a Stream of the same series learns from the same sample.
+        text = F.col("unique_id").cast("string")
+        ids = rows.select("unique_id").distinct().orderBy(F.crc32(text.cast("binary")), text).limit(EPOCH_SAMPLE)
+        found = rows.join(ids, "unique_id", "left_semi").select("unique_id", "ds", "y", *covariates).toPandas()
+        found = found[pd.isna(repeats(found, found.columns.tolist()))]
+        static = latest_rows(found) if settings.stat_exog_list else None
+        forecaster = copy.copy(forecaster)
+        forecaster.update(found, static, allow_jump=True)
+    return forecaster.frozen()
+
+
+def latest_rows(rows: pd.DataFrame) -> pd.DataFrame:
+    """The latest row of each series."""
+    return rows.sort_values("ds", kind="stable").drop_duplicates("unique_id", keep="last")
+
+
+def refuse_unlearned(forecaster: Forecaster, where: str) -> Forecaster:
+    """Refuse a pretrained model with covariates that was never updated, where there is no history to learn from."""
+    if forecaster.runtime.engine.learned_late and forecaster.runtime.epoch is None:
+        raise ConfigError(
+            f"{where} cannot find out how the covariates of a pretrained model are read",
+            "Update the model with the history of some series first, or give the model that `learn_model` returns.",
+        )
+    return forecaster.frozen()
 
 
 def by_shard(df: DataFrame, forecaster: Forecaster, shards: int, name: str, *, future: bool = False) -> DataFrame:
@@ -145,7 +186,9 @@ def with_future(rows: DataFrame, futr: DataFrame, columns: Sequence[str]) -> Dat
 
 def _covariates(df: DataFrame, group: Group, name: str) -> list[Column]:
     numbers, categories = group
-    return [number(df, c.name, name) for c in numbers] + [_category(df, c.name, name) for c in categories]
+    counted = [c.name for c in numbers] + [c.name for c in categories if c.levels]
+    words = [_category(df, c.name, name) for c in categories if not c.levels]
+    return [number(df, column, name) for column in counted] + words
 
 
 def _category(df: DataFrame, column: str, name: str) -> Column:

@@ -20,6 +20,7 @@ from aru.checked import check_whole
 from aru.errors import InputError
 from aru.runtime.screening import repeats
 from aru.runtime.update import Late, Update
+from aru.spark.dataframes import latest_rows
 from aru.stream import Stream
 
 HELD_BACK = "an outlier: applied as a missing value"
@@ -85,11 +86,6 @@ def forecast_shard(
         yield STATE, {"unique_id": update.ids.to_numpy(), "record": records}
 
 
-def latest_rows(rows: pd.DataFrame) -> pd.DataFrame:
-    """The latest row of each series."""
-    return rows.sort_values("ds", kind="stable").drop_duplicates("unique_id", keep="last")
-
-
 def _forecasts(
     stream: Stream, update: Update, futr: pd.DataFrame | None, level: Sequence[float] | None
 ) -> Iterator[Part]:
@@ -105,7 +101,7 @@ def _forecasts(
     while groups:
         ids = groups.pop()
         try:
-            columns = stream.predict_columns(futr, level, ids)
+            columns = stream.predict_columns(futr, level, ids).columns
         except InputError as error:
             if len(ids) > 1:
                 groups += [ids[len(ids) // 2 :], ids[: len(ids) // 2]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import json
 import shutil
 import tempfile
 import zlib
@@ -26,8 +27,9 @@ def load(model: Forecaster | str | Path) -> Forecaster:
 def ship(spark: SparkSession, forecaster: Forecaster) -> str:
     """Distribute the model, without its series, by Spark's files. Returns its name for `received`."""
     context = spark.sparkContext
-    # The fingerprint does not cover the names of the columns with forecasts.
-    name = f"aru-{forecaster.runtime.describe().fingerprint}-{zlib.crc32(forecaster.settings.name.encode()):08x}"
+    # The fingerprint covers neither the names of the columns with forecasts nor what series have in common.
+    more = f"{forecaster.settings.name}{json.dumps(forecaster.runtime.engine.common.to_json())}"
+    name = f"aru-{forecaster.runtime.describe().fingerprint}-{zlib.crc32(more.encode()):08x}"
     if (context.applicationId, name) not in _shipped:
         folder = Path(tempfile.mkdtemp(prefix="aru-"))  # workers may fetch from it as long as the driver lives
         atexit.register(shutil.rmtree, folder, ignore_errors=True)

@@ -32,7 +32,7 @@ def read_checkpoint(spark: SparkSession, path: str | Path, model: Forecaster | s
 def read_export(spark: SparkSession, path: str | Path, model: Forecaster | str | Path) -> DataFrame:
     """The states in a file that `Stream.export`, `aru state export` or `write_export` wrote."""
     theirs, panel = exchange.read_notes(path)
-    if panel:
+    if panel and not shipping.load(model).runtime.engine.shares:  # which brings what series have in common along
         raise StorageError(
             f"{verbatim(path)} has records that the whole panel shares, which a shard on Spark cannot keep",
             "Use a Stream in one process.",

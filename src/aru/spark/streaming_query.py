@@ -14,8 +14,8 @@ from pyspark.sql import types as T
 
 from aru.forecaster import Forecaster
 from aru.spark import dataframes, shipping
-from aru.spark.dataframes import KeyTypes
-from aru.spark.shard import Part, ShardOptions, forecast_shard, latest_rows
+from aru.spark.dataframes import KeyTypes, latest_rows
+from aru.spark.shard import Part, ShardOptions, forecast_shard
 from aru.spark.state_frames import states_of_model
 from aru.spark.state_store import ShardProcessor, process_store, transform
 from aru.stream import Stream
@@ -50,6 +50,7 @@ def forecast_stream(
     """
     spark = observations.sparkSession
     forecaster = dataframes.suited(shipping.load(model), observations)
+    forecaster = dataframes.refuse_unlearned(forecaster, "A stream")
     options = ShardOptions.of(level, correctable_steps, states=False, allow_jump=allow_jump)
     output = dataframes.output_schema(KeyTypes.of(forecaster), dataframes.forecasts_of(forecaster, level), states=False)
     rows = dataframes.by_shard(observations, forecaster, shards, "observations")
