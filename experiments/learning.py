@@ -169,9 +169,16 @@ def covariates(job: Lesson) -> Iterator[dict[str, Any]]:
             frame = forecaster.cross_validation(task.df, task.windows, task.step, LEVELS, adapt, static)
             frames.append(("" if adapt else "adapt=off", frame))
     for variant, frame in frames:
-        found = score(frame, name, task.train, task.season)
-        count = {"series": frame.unique_id.nunique(), "forecasts": len(frame) // h}
-        yield {"variant": variant, "h": h, **count, **found}
+        for x, part in {"": frame, **(quarters(frame) if task.windows >= 8 else {})}.items():
+            count = {"series": part.unique_id.nunique(), "forecasts": len(part) // h}
+            yield {"variant": variant, "x": x, "h": h, **count, **score(part, name, task.train, task.season)}
+
+
+def quarters(frame: pd.DataFrame) -> dict[int, pd.DataFrame]:
+    """Parts of a stream in the order of its cutoffs, 1 to 4."""
+    order = frame.groupby("unique_id").cutoff.rank(method="dense")
+    part = (order - 1) * 4 // order.groupby(frame.unique_id).transform("max") + 1
+    return {int(x): rows for x, rows in frame.groupby(part)}
 
 
 def _forecaster(job: Lesson, task: Task) -> tuple[Forecaster, pd.DataFrame | None]:
