@@ -13,7 +13,7 @@ import pandas as pd
 
 LATEST = 8  # values that are features of their own
 SAMPLE, TREES, SHORT = 200_000, 400, 0.5  # rows of training, trees, share of them with a shortened history
-CALENDAR = ("dayofweek", "day", "month", "hour")
+CALENDAR = ("day_of_week", "day", "month", "hour")
 
 
 class Boosted:
