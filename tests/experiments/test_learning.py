@@ -101,8 +101,10 @@ def test_weights_favour_what_was_better() -> None:
     assert np.median(share) > 0.9
 
 
-def test_trees_forecast_series_they_have_never_seen() -> None:
+def test_trees_forecast_series_they_have_never_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("lightgbm")
+    monkeypatch.setattr(boosted, "SAMPLE", 5_000)
+    monkeypatch.setattr(boosted, "TREES", 50)
     panel = apart()
     trees = boosted.Boosted(panel.others, None, panel.settings, panel.season, 0)
     (part,), (empty,) = told(panel, 12), told(panel, 0)
