@@ -1,4 +1,4 @@
-"""Write the tables of docs/performance.md, scale.md and pretrained.md, and figures, from the committed result files.
+"""Write tables of docs/performance.md, scale.md, pretrained.md and learning.md, and figures, from committed results.
 
 python -m benchmarks.report
 """
@@ -257,6 +257,27 @@ def pretrained() -> str:
     return f"{table(head, rows)}\n\n{about}{_machine(found)}{source('pretrained.json', found)}"
 
 
+def learning() -> str:
+    found = read("learning.json")
+    rows = [
+        (
+            r["covariates"],
+            r["regressors"],
+            f"{r['rows']:,}",
+            f"{r['update_us']:,.0f}",
+            f"{r['forecast_us']:,.0f}",
+            f"{r['network_us']:,.0f} ({r['network_us'] / r['forecast_us']:.0%})",
+            f"{r['epoch_ms']:,.0f}",
+            f"{r['state_bytes']:,}",
+        )
+        for r in (*found["by_covariates"], *found["by_rows"])
+    ]
+    each = ["one update, microseconds", "one forecast", "of which the network", "an epoch of all series, ms"]
+    head = ["covariates", "regressors", "rows of history", *each, "bytes of a state"]
+    about = f"CPU time in calls with {found['series']} series, h = {found['h']}, weights {found['weights']}; "
+    return f"{table(head, rows)}\n\n{about}{_machine(found)}{source('learning.json', found)}"
+
+
 PAGES = {
     "performance.md": {
         "solve": solve,
@@ -272,6 +293,7 @@ PAGES = {
     },
     "scale.md": {"spark": spark, "layouts": layouts},
     "pretrained.md": {"pretrained": pretrained},
+    "learning.md": {"learning": learning},
 }
 
 

@@ -8,6 +8,7 @@
     python -m experiments forecasts --out experiments/results/forecasts.csv --jobs 2
     python -m experiments timing --out experiments/results/timing.csv
     python -m experiments zeroshot
+    python -m experiments learning --jobs 16
 
 All but `choose` compute what their file lacks, and can be stopped and repeated at any time. After another choice
 `python -m experiments prune --runs experiments/results/runs.csv` removes the rows of the former one.
@@ -25,6 +26,7 @@ from experiments.candidates import CHOICES, selection_jobs, write_choices
 from experiments.curves import curves
 from experiments.forecasts import forecasts
 from experiments.grid import grid
+from experiments.learning import lessons
 from experiments.peers import peers
 from experiments.runner import key_of, missing, run_all
 from experiments.tables import prune
@@ -33,7 +35,9 @@ from experiments.zeroshot import forget_other_weights, zero_shots
 
 GRID = ("dataset", "protocol", "method", "variant")
 CURVES = ("experiment", "dataset", "method", "variant")
-ZEROSHOT = Path(__file__).parent / "results" / "zeroshot.csv"
+LEARNING = ("part", "dataset", "protocol", "method")
+RESULTS = Path(__file__).parent / "results"
+DEFAULTS = {name: RESULTS / f"{name}.csv" for name in ("zeroshot", "learning")}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -50,9 +54,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         ("peers", "rows of the grid for other libraries, in environments of their own (docs/peers.md)", 3, GRID),
         ("timing", "seconds of an update and of a forecast; keep --jobs 1", 1, ("dataset", "method")),
         ("zeroshot", "pretrained networks; rows of former weights are removed", 3, CURVES[:3]),
+        ("learning", "what pretrained models learn in closed form; rows of former weights are removed", 3, LEARNING),
     ):
         command = commands.add_parser(name, help=about)
-        own = {"default": ZEROSHOT} if name == "zeroshot" else {"required": True}
+        own = {"default": DEFAULTS[name]} if name in DEFAULTS else {"required": True}
         command.add_argument("--out", type=Path, **own, help="CSV file; rows that it has are not repeated")
         command.add_argument("--jobs", type=int, default=1, help="processes side by side")
         command.add_argument("--budget-seconds", type=float, default=86400.0, help="stop then, whatever still runs")
@@ -81,8 +86,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "peers": peers,
         "timing": timings,
         "zeroshot": zero_shots,
+        "learning": lessons,
     }
-    if options.command == "zeroshot":
+    if options.command in DEFAULTS:
         forget_other_weights(options.out)
     quick = {k: v for k, v in (("steps", options.steps), ("series", options.series)) if v}
     jobs = [
@@ -100,7 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _wanted(job: Any, options: argparse.Namespace) -> bool:
-    given = {name: getattr(options, name, None) for name in {*GRID, *CURVES}}
+    given = {name: getattr(options, name, None) for name in {*GRID, *CURVES, *LEARNING}}
     return all(getattr(job, name) in values for name, values in given.items() if values)
 
 

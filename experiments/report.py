@@ -1,4 +1,4 @@
-"""Write docs/reproduction.md with its figures, and the tables of README.md, docs/adapt.md and docs/pretrained.md.
+"""Write docs/reproduction.md and the tables of README.md and of adapt.md, pretrained.md and learning.md, with figures.
 
 python -m experiments.report
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 
 from aru.datasets import DESCRIPTIONS
-from experiments import tables, zeroshot_figure, zeroshot_tables
+from experiments import learning_figure, learning_tables, tables, zeroshot_figure, zeroshot_tables
 from experiments.figures import draw_all
 from experiments.tables import RESULTS, mean_sd, pick, table
 from experiments.targets import target_table
@@ -308,6 +308,9 @@ def main() -> None:
     rewrite(ROOT / "docs" / "pretrained.md", zeroshot_tables.results(pretrained))
     speeds = ROOT / "benchmarks" / "results" / "pretrained.json"
     zeroshot_figure.draw(pretrained, json.loads(speeds.read_text()))
+    learned = learning_tables.read()
+    rewrite(ROOT / "docs" / "learning.md", learning_tables.results(learned))
+    learning_figure.draw(learned)
     (ROOT / "docs" / "reproduction.md").write_text(reproduction(runs, draw_all()))
 
 

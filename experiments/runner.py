@@ -74,7 +74,11 @@ def run_all(jobs: Sequence[Work], out: Path, processes: int, budget: float) -> i
     os.environ["OMP_NUM_THREADS"] = "1"
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(
-        ["aru", "aru.training", *(f"experiments.{name}" for name in ("evaluate", "curves", "forecasts", "zeroshot"))]
+        [
+            "aru",
+            "aru.training",
+            *(f"experiments.{name}" for name in ("evaluate", "curves", "forecasts", "zeroshot", "learning")),
+        ]
     )  # imports are paid for once
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # so that the processes below end, too
     running: dict[Any, tuple[Any, Work]] = {}

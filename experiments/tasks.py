@@ -79,7 +79,11 @@ class Task:
 
 def make_task(dataset: str, protocol: str, series: int | None = None) -> Task:
     """Cut a dataset as a protocol says; `series` keeps the first few series only."""
-    data, rule = DATASETS[dataset](), PROTOCOLS[dataset][protocol]
+    return cut(dataset, DATASETS[dataset](), PROTOCOLS[dataset][protocol], series)
+
+
+def cut(dataset: str, data: Dataset, rule: Protocol, series: int | None = None) -> Task:
+    """The same of rows that were read and by any rule."""
     if series is not None:
         data = _first(data, series)
     settings = {**data.settings, **rule.settings}

@@ -109,11 +109,12 @@ def forget_other_weights(path: Path) -> None:
     if not path.exists():
         return
     with path.open(newline="") as file:
-        rows = list(csv.DictReader(file))
+        reader = csv.DictReader(file)
+        rows, fields = list(reader), list(reader.fieldnames or ())
     kept = [row for row in rows if row["weights"] in ("", *map(weights_of, SIZES))]
     if len(kept) < len(rows):
         with path.open("w", newline="") as file:
-            writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
+            writer = csv.DictWriter(file, fields, lineterminator="\n")
             writer.writeheader()
             writer.writerows(kept)
 

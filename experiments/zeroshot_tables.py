@@ -150,8 +150,8 @@ def coverage_table(rows: pd.DataFrame) -> str:
     for dataset in rows[rows.experiment == "rolling"].dataset.unique():
         count = int(value(rows, "rolling", dataset, "nano", "forecasts"))
         shares = {s: value(rows, "rolling", dataset, s, "coverage80") for s in SIZES}
-        met = {s: count < ENOUGH or _calibrated(v) for s, v in shares.items()}
-        cells = [f"{100 * v:.1f}" if met[s] else f"**{100 * v:.1f}**" for s, v in shares.items()]
+        good = {s: count < ENOUGH or _calibrated(v) for s, v in shares.items()}
+        cells = [f"{100 * v:.1f}" if good[s] else f"**{100 * v:.1f}**" for s, v in shares.items()]
         wide = [f"{100 * value(rows, 'rolling', dataset, s, 'coverage95'):.1f}" for s in SIZES]
         lines.append([dataset, f"{count:,}", *cells, *wide])
     heads = ["values inside, %", "forecasts", *(f"{s}, 80 %" for s in SIZES), *(f"{s}, 95 %" for s in SIZES)]
@@ -174,24 +174,24 @@ def goal_table(rows: pd.DataFrame) -> str:
     found, lines = means(rows), []
     for size, aims in AIMS.items():
         said = " / ".join(f"{v:.3f}" for v in found[size])
-        met = all(v <= aim for v, aim in zip(found[size], aims, strict=True))
-        lines.append([f"{size}: mean MASE / WQL at most {aims[0]:.2f} / {aims[1]:.2f}", said, _met(met)])
+        reached = all(v <= aim for v, aim in zip(found[size], aims, strict=True))
+        lines.append([f"{size}: mean MASE / WQL at most {aims[0]:.2f} / {aims[1]:.2f}", said, met(reached)])
     m4 = {s: ratio(rows, "last", "m4_hourly", s, "mase") for s in SIZES}
-    lines.append([f"MASE of m4_hourly at most {M4_AIM:.2f}", _each(m4), _met(max(m4.values()) <= M4_AIM)])
+    lines.append([f"MASE of m4_hourly at most {M4_AIM:.2f}", _each(m4), met(max(m4.values()) <= M4_AIM)])
     for other in (NAIVE, "baseline"):
         behind = _behind(rows, other)
         said = "; ".join(f"{size} on {', '.join(where)}" for size, where in behind.items() if where)
         goal = f"hourly and daily panels, once and rolling: ahead of {NAMES[other]} in MASE and WQL"
-        lines.append([goal, f"behind: {said}" if said else "everywhere", _met(not said)])
+        lines.append([goal, f"behind: {said}" if said else "everywhere", met(not said)])
     missed = _off(rows)
     goal = f"80 % intervals cover 77 to 83 % where there are {ENOUGH} forecasts or more"
     said = "; ".join(f"{size} on {', '.join(where)}" for size, where in missed.items() if where)
-    lines.append([goal, f"not: {said}" if said else "everywhere", _met(not said)])
+    lines.append([goal, f"not: {said}" if said else "everywhere", met(not said)])
     for dataset in ("hourly", "monthly"):
         best = min(value(rows, "single", dataset, m, "mase") for m in (NAIVE, "auto-ets"))
         ours = {s: value(rows, "single", dataset, s, "mase") / best for s in SIZES}
         goal = f"one short {dataset} series: MASE below the better of seasonal naive and AutoETS (1)"
-        lines.append([goal, _each(ours), _met(max(ours.values()) < 1)])
+        lines.append([goal, _each(ours), met(max(ours.values()) < 1)])
     return table(["aim", "found", ""], lines)
 
 
@@ -218,8 +218,9 @@ def _calibrated(share: float) -> bool:
     return WITHIN[0] <= share <= WITHIN[1]
 
 
-def _met(met: bool) -> str:
-    return "met" if met else "**missed**"
+def met(reached: bool) -> str:
+    """In a table of aims."""
+    return "met" if reached else "**missed**"
 
 
 def _each(values: Mapping[str, float]) -> str:

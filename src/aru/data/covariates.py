@@ -162,7 +162,7 @@ class Regressor:
     factors: tuple[Factor, ...]
     middle: float = 0.0
     unit: float = 1.0
-    stays: int = 0  # values of a series from which on it is left in them, as the network then knows this season; 0: none
+    stays: int = 0  # from so many values of a series on it is left in them, as the network knows this season; 0: none
 
     @property
     def name(self) -> str:

@@ -1,0 +1,200 @@
+"""What a pretrained model learns from the rows it is told, in closed form, and what that gives.
+
+covariates     effects of covariates beside the network alone; on streams also frozen at the first cutoff
+first-values   error against the number of known values, of series never seen (`experiments.first_values`)
+frozen         closed-form corrections of frozen zero-shot forecasts on ETTh1 (`experiments.rivals`)
+
+Nothing is trained but what stands beside: on the flights our networks with the demo's settings, LightGBM (which must be
+installed), and our networks on M1. What `runs.csv` and `curves.csv` have is not repeated here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import inspect
+import time
+import warnings
+from collections.abc import Iterable, Iterator
+from typing import Any, ClassVar
+
+import pandas as pd
+
+from aru import Forecaster
+from aru.demo.replay import FULL, build
+from experiments import first_values, rivals
+from experiments.boosted import Boosted
+from experiments.data import read
+from experiments.metrics import LEVELS, score
+from experiments.panels import Windows, seasonal_naive
+from experiments.provenance import hardware
+from experiments.tasks import PROTOCOLS, Protocol, Task, cut
+from experiments.zeroshot import weights_of
+
+COVARIATES, FIRST_VALUES, FROZEN = "covariates", "first-values", "frozen"
+SIZES = ("mini", "base")
+ALONE = " alone"  # the network without covariates
+FLIGHTS = "nyc_flights"
+STREAMING, LONG = "streaming", "long"
+LONG_STREAMS = {"rossmann": 24, "walmart": 8, "gefcom2012": 84, "electricity_10": 84}
+"""Windows of a stream that begins in the middle of the history: a year, 64 weeks, 84 days."""
+DEMO = Protocol(85, step=1, settings={"h": 7})
+"""Every evening from 1 October to 24 December, as the demo does it."""
+STREAMS = [
+    ("rossmann", "fixed"),
+    ("rossmann", STREAMING),
+    ("rossmann", LONG),
+    ("walmart", "fixed"),
+    ("walmart", STREAMING),
+    ("walmart", LONG),
+    ("gefcom2012", STREAMING),
+    ("gefcom2012", LONG),
+    ("electricity_10", STREAMING),
+    ("electricity_10", LONG),
+    (FLIGHTS, STREAMING),
+]
+DIGITS = {"nd": 5, "mse": 6, "rmse": 4, "mase": 4, "crps": 5, "coverage90": 4}
+KEY = ("part", "dataset", "protocol", "method", "weights", "seed")
+FIELDS = (
+    *KEY, "variant", "x", "h", "series", "forecasts", *DIGITS, "seconds", "commit", "hardware", "date", "command",
+)  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Lesson:
+    """A run and the rows it gives."""
+
+    part: str
+    dataset: str
+    protocol: str
+    method: str
+    seed: int
+    series: int | None = None  # for a quick look: the first few series only
+    steps: int | None = None  # and other numbers of training steps
+
+    KEY: ClassVar[tuple[str, ...]] = KEY  # with the weights: other weights are measured anew
+    FIELDS: ClassVar[tuple[str, ...]] = FIELDS
+
+    @property
+    def size(self) -> str:
+        """Of the pretrained network; empty if there is none."""
+        size = self.method.removesuffix(ALONE)
+        return size if size in SIZES else ""
+
+    @property
+    def weights(self) -> str:
+        """Version of the weights and the beginning of their checksum."""
+        return weights_of(self.size) if self.size else ""
+
+    @property
+    def expected_seconds(self) -> float:
+        """A rough guess."""
+        return 300.0 if self.part == FROZEN or self.size == "base" else 120.0
+
+    def compute(self) -> list[dict[str, Any]]:
+        """Its rows."""
+        import torch
+
+        torch.set_num_threads(1)
+        started = time.perf_counter()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            rows = list(COMPUTE[self.part](self))
+        end = {
+            "seconds": round(time.perf_counter() - started, 1),
+            "hardware": hardware(),
+            "date": datetime.date.today().isoformat(),
+            "command": "python -m experiments learning",
+        }
+        about = {name: getattr(self, name) for name in KEY}
+        known = {*DIGITS, *FIELDS}
+        return [
+            {**about, **{k: round(v, DIGITS[k]) if k in DIGITS else v for k, v in row.items() if k in known}, **end}
+            for row in rows
+        ]
+
+
+def lessons(seeds: Iterable[int]) -> list[Lesson]:
+    """All of them, quick ones first; only trainings have several seeds."""
+    seeds, out = list(seeds), []
+    for size in SIZES:
+        for dataset, protocol in STREAMS:
+            methods = (size,) if dataset == "electricity_10" else (size, f"{size}{ALONE}")
+            out += [Lesson(COVARIATES, dataset, protocol, method, 0) for method in methods]
+        out += [Lesson(FIRST_VALUES, dataset, "", size, 0) for dataset in first_values.PANELS]
+        with_covariates = [dataset for dataset in first_values.PANELS if dataset != "m1_monthly"]
+        out += [Lesson(FIRST_VALUES, dataset, "", f"{size}{ALONE}", 0) for dataset in with_covariates]
+        out += [Lesson(FROZEN, "etth1", f"h={h}", size, 0) for h in rivals.HORIZONS]
+    out += [Lesson(COVARIATES, dataset, LONG, "seasonal-naive", 0) for dataset in LONG_STREAMS]
+    out += [Lesson(COVARIATES, FLIGHTS, STREAMING, method, 0) for method in ("seasonal-naive", "lightgbm")]
+    out += [Lesson(FIRST_VALUES, dataset, "", "seasonal-naive", 0) for dataset in first_values.PANELS]
+    out += [Lesson(FIRST_VALUES, dataset, "", "lightgbm", 0) for dataset in first_values.PANELS]
+    for seed in seeds:
+        for method in ("aru", "baseline"):
+            out.append(Lesson(COVARIATES, FLIGHTS, STREAMING, method, seed))
+            out += [Lesson(FIRST_VALUES, dataset, "", method, seed) for dataset in first_values.TRAINED]
+    return out
+
+
+def task_of(dataset: str, protocol: str, series: int | None) -> Task:
+    """Rows of a dataset and where they are forecast."""
+    if dataset == FLIGHTS:
+        return cut(dataset, read(dataset), DEMO, series)
+    rule = Protocol(LONG_STREAMS[dataset]) if protocol == LONG else PROTOCOLS[dataset][protocol]
+    return cut(dataset, read(dataset), rule, series)
+
+
+def covariate_columns(settings: dict[str, Any]) -> dict[str, list[str]]:
+    """The lists of covariates that `from_pretrained` takes."""
+    taken = inspect.signature(Forecaster.from_pretrained).parameters
+    names = (f"{kind}_exog_list" for kind in ("futr", "hist", "stat"))
+    return {name: settings[name] for name in names if name in taken and settings.get(name)}
+
+
+def covariates(job: Lesson) -> Iterator[dict[str, Any]]:
+    """Scores of a method over the windows of a protocol; of what adapts, also frozen at the first cutoff."""
+    task = task_of(job.dataset, job.protocol, job.series)
+    h, name = task.settings["h"], "aru"
+    frames: list[tuple[str, pd.DataFrame]] = []
+    if job.method == "seasonal-naive":
+        windows = Windows(task.df, task.train, task.windows, task.step)
+        frames, name = [("", seasonal_naive(windows, h, task.season))], "naive"
+    elif job.method == "lightgbm":
+        trees = Boosted(task.train, task.static, task.settings, task.season, job.seed)
+        frames = [("", trees.cross_validation(task.df, task.windows, task.step))]
+    else:
+        forecaster, static = _forecaster(job, task)
+        both = task.windows > 1 and (job.method == "aru" or bool(job.size and not job.method.endswith(ALONE)))
+        for adapt in (True, False) if both else (True,):
+            frame = forecaster.cross_validation(task.df, task.windows, task.step, LEVELS, adapt, static)
+            frames.append(("" if adapt else "adapt=off", frame))
+    for variant, frame in frames:
+        for x, part in {"": frame, **(quarters(frame) if task.windows >= 8 else {})}.items():
+            count = {"series": part.unique_id.nunique(), "forecasts": len(part) // h}
+            yield {"variant": variant, "x": x, "h": h, **count, **score(part, name, task.train, task.season)}
+
+
+def quarters(frame: pd.DataFrame) -> dict[int, pd.DataFrame]:
+    """Parts of a stream in the order of its cutoffs, 1 to 4."""
+    order = frame.groupby("unique_id").cutoff.rank(method="dense")
+    part = (order - 1) * 4 // order.groupby(frame.unique_id).transform("max") + 1
+    return {int(x): rows for x, rows in frame.groupby(part)}
+
+
+def _forecaster(job: Lesson, task: Task) -> tuple[Forecaster, pd.DataFrame | None]:
+    """A pretrained one, or one that is trained as the demo does it; and the static covariates that it reads."""
+    if job.size:
+        columns = {} if job.method.endswith(ALONE) else covariate_columns(task.settings)
+        opened = Forecaster.from_pretrained(job.size, h=task.settings["h"], freq=task.settings["freq"], **columns)
+        return opened, task.static if "stat_exog_list" in columns else None
+    plan = dataclasses.replace(FULL, steps=job.steps or FULL.steps)
+    forecaster = build(job.method, plan, job.seed)  # type: ignore[arg-type]
+    forecaster.settings = dataclasses.replace(forecaster.settings, alias="aru")
+    return forecaster.fit(task.train, task.static, val_size=0), task.static
+
+
+COMPUTE = {
+    COVARIATES: covariates,
+    FIRST_VALUES: lambda job: first_values.curve(job, covariate_columns),
+    FROZEN: lambda job: rivals.corrections(job.size, int(job.protocol.removeprefix("h=")), job.series),
+}
