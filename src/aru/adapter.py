@@ -77,8 +77,8 @@ class Adapter:
         models: Models whose columns are adapted; None: all numeric columns but `y`.
         alphas: Aging factors of the statistics per step; the corrections of several factors are averaged.
         ridge: Ridge penalty in observations: it shrinks the correction to zero, that is, to the frozen forecast.
-        gate: Mix frozen and adapted forecast, per series and block of leads, to be never much worse than the better.
-        calibration: "online" moves the ends of intervals, per series and lead, to keep their nominal coverage.
+        gate: Mix frozen and adapted forecast, per series and block of leads, by their recent errors.
+        calibration: "online" moves the ends of intervals, per series and block of leads, to keep their coverage.
         store: Path of a SQLite file, created on first use; the address of a PostgreSQL database
             (`postgresql://user@host/name`); None keeps the states in memory; or a store object.
     """

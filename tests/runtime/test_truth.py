@@ -150,11 +150,13 @@ def test_the_gate_learns_from_what_predict_would_have_said(name: str, request: p
 
 
 def test_a_stream_a_save_and_a_forecaster_agree(tracked: Forecaster, tmp_path: Path) -> None:
-    """One row at a time through SQLite, with rows that are revised; at once; and interrupted by save and load."""
+    """One row at a time through SQLite, with rows that are revised; at once; and interrupted by save and load.
+
+    What series have in common is learned from time to time, so forecasts are compared with the same of it.
+    """
     new, future = both(range(TRAINED, 40), "abn"), both(range(40, 40 + H), "abn")
     whole = copy.copy(tracked)
     whole.update(new, STATIC)
-    expected = whole.predict(future, level=[80, 90])
     tracked.save(tmp_path / "model")
     wrong = rows("a", [30]).assign(y=lambda df: 2 * df.y)
     with Stream(tmp_path / "model", tmp_path / "state.db", correctable_steps=2) as stream:
@@ -163,12 +165,16 @@ def test_a_stream_a_save_and_a_forecaster_agree(tracked: Forecaster, tmp_path: P
             if day == 31:
                 assert stream.update(rows("a", [30]), late="correct").corrected == 1
         streamed = stream.predict(future, level=[80, 90], ids=["a", "b", "n"])
+        whole.runtime.engine.common = common = stream.runtime.engine.common
+    expected = whole.predict(future, level=[80, 90])
     pd.testing.assert_frame_equal(streamed, expected, rtol=1e-5)
     half = copy.copy(tracked)
     half.update(both(range(TRAINED, 31), "abn"), STATIC)
     half.save(tmp_path / "half")
     loaded = Forecaster.load(tmp_path / "half", "cpu")
+    assert loaded.runtime.engine.common.epoch == half.runtime.engine.common.epoch > 0
     loaded.update(both(range(31, 40), "abn"))
+    loaded.runtime.engine.common = common
     pd.testing.assert_frame_equal(loaded.predict(future, level=[80, 90]), expected, rtol=1e-5)
 
 
@@ -328,3 +334,55 @@ def test_absurd_values_teach_neither_gate_nor_calibration(absurd: float) -> None
         assert torch.equal(value, flat(before)[name]), name
     taught = judge.learn(before, experts, knots, torch.ones(1, 3).double())
     assert any(not torch.equal(value, flat(before)[name]) for name, value in flat(taught).items())
+
+
+def noisy(ids: str, size: float, days: int) -> pd.DataFrame:
+    """Series around a level, with noise of some size."""
+    parts = []
+    for i in ids:
+        rng = np.random.default_rng(ord(i))
+        ds = pd.date_range("2024-01-01", periods=days)
+        parts.append(pd.DataFrame({"unique_id": i, "ds": ds, "y": 50 + size * rng.standard_normal(days)}))
+    return pd.concat(parts, ignore_index=True)
+
+
+def narrow(calibration: Any = "online") -> Forecaster:
+    """A hardly trained network."""
+    settings = {**BASE, "freq": "D", "lags": None, "calibration": calibration}
+    return make(**settings).fit(noisy("abc", 0.2, 40)).without_series()
+
+
+def test_a_new_series_has_the_intervals_of_its_panel() -> None:
+    """The intervals of a hardly trained network are far off; those of the panel are known."""
+    f, first = narrow(), noisy("z", 4.0, 12)
+    alone = copy.copy(f)
+    alone.update(first)
+    f.update(noisy("abcdefgh", 4.0, 90))
+    f.update(first)
+    widths = [v.predict(level=[90], ids=["z"]).eval("`aru-hi-90` - `aru-lo-90`").mean() for v in (alone, f)]
+    assert f.runtime.engine.common.epoch > 0
+    alone_off, off = np.abs(np.log(np.array(widths) / (2 * 1.645 * 4)))
+    assert off < alone_off - 0.4
+    records = [flat(v.table.states) for v in (alone, f)]
+    at = f.table.ids.index("z")
+    for name, value in records[0].items():  # the record itself knows nothing of the panel
+        torch.testing.assert_close(records[1][name][at], value[0], rtol=1e-5, atol=1e-6, msg=name)
+
+
+def test_calibration_knows_no_row_after_a_cutoff() -> None:
+    """Of any series, also where series end at different times: what is shared is shared in time."""
+    f, long = narrow(), noisy("abcd", 4.0, 70)
+    short = noisy("efg", 4.0, 55)
+    df = pd.concat([long, short], ignore_index=True)
+    before = f.cross_validation(df, n_windows=3, step_size=H, level=[90])
+    cutoff = sorted(before.cutoff.unique())[-2]
+    late = df.assign(y=df.y.where(df.ds <= cutoff, df.y + 40))
+    after = f.cross_validation(late, n_windows=3, step_size=H, level=[90])
+    columns = ["unique_id", "ds", "cutoff", "aru", "aru-lo-90", "aru-hi-90"]
+    known = before.cutoff <= cutoff
+    assert known.any()
+    pd.testing.assert_frame_equal(after.loc[known, columns], before.loc[known, columns], check_exact=True)
+    early = df.assign(y=df.y.where((df.unique_id != "e") | (df.ds > df.ds.min() + pd.Timedelta(days=40)), df.y * 3))
+    other = f.cross_validation(early, n_windows=3, step_size=H, level=[90])
+    rest = before.unique_id != "e"
+    assert not other.loc[rest, "aru-hi-90"].equals(before.loc[rest, "aru-hi-90"])  # series do share

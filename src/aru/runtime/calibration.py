@@ -179,7 +179,8 @@ def calibrated(counts: Tensor, at: Tensor) -> Tensor:
     # Inside bins the distribution is normal near the middle, even farther out.
     low, high = torch.special.ndtr(left), torch.special.ndtr(right)
     near = torch.special.ndtri(low + part * (high - low))
-    return torch.where((left >= -INNER[-1]) & (right <= INNER[-1]), near, left + part * (right - left))
+    found = torch.where((left >= -INNER[-1]) & (right <= INNER[-1]), near, left + part * (right - left))
+    return torch.where(counts.sum(-1, keepdim=True) > 0, found, at)  # not moved by rounding
 
 
 def _spread(z: Tensor) -> Tensor:

@@ -104,7 +104,8 @@ class Judge:
         if common is not None:
             counts = counts + common.to(counts)
             drift = drift * own / counts.sum(-1, keepdim=True).clamp(min=1)
-        return calibration.calibrated(counts, at + at.sign() * drift)
+        moved = calibration.calibrated(counts, at + at.sign() * drift)
+        return at.sign() * (at.sign() * moved).clamp(min=0)  # ends stay on their side of the median, which stays
 
     def move(self, learned: Learned, common: Tensor | None, point: Tensor, ends: Tensor) -> Tensor:
         """Calibrated (*, level, end, lead) intervals. Intervals of higher levels contain those of lower levels."""
