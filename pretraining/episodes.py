@@ -178,7 +178,7 @@ def sums_of(rules: Rules, x: Tensor, y: Tensor, mask: Tensor) -> Sums:
 def solved(rules: Rules, sums: Sums) -> Tensor:
     """Coefficients of each series, (n, k): EM over the records of its panel (`aru.pretrained.effects`)."""
     total = sums.weight.clamp(min=1e-9)
-    unit = (sums.zz / total).sqrt().clamp(min=1e-9)
+    unit = (sums.zz / total).clamp(min=1e-12).sqrt()  # of a series that never moved, too, it has a gradient
     xx, xz, zz = sums.xx, sums.xz / unit.unsqueeze(-1), sums.zz / unit.square()
     k, few = xz.shape[-1], rules["noise_rows"]
     eye = torch.eye(k, dtype=xx.dtype, device=xx.device)
@@ -221,8 +221,8 @@ def taken_out(rules: Rules, episode: Episode) -> tuple[Tensor, Tensor]:
     effect = (episode.x[..., :COLUMNS].double() * theta.unsqueeze(1)).sum(-1)
     past, seen = effect[:, :rows], batch.mask.double()
     middle = (past * seen).sum(1, keepdim=True) / seen.sum(1, keepdim=True).clamp(min=1)
-    low = torch.where(batch.mask, past, torch.inf).amin(1, keepdim=True)
-    high = torch.where(batch.mask, past, -torch.inf).amax(1, keepdim=True)
+    low = torch.where(batch.mask, past, LARGEST).amin(1, keepdim=True)
+    high = torch.where(batch.mask, past, -LARGEST).amax(1, keepdim=True)
     slack = SLACK * (high - low)
     ahead = torch.maximum(torch.minimum(effect[:, rows:], high + slack), low - slack)
     return ((past - middle) * scale.scale).float(), ((ahead - middle) * scale.scale).float()
