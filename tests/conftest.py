@@ -75,3 +75,10 @@ def postgres_server() -> Iterator[postgres.Server]:
 def postgres_url(postgres_server: postgres.Server) -> str:
     """The address of a new store in PostgreSQL."""
     return postgres.new_url(postgres_server)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def state(request: pytest.FixtureRequest, tmp_path: Path) -> str | Path:
+    """A new store that several processes can use: a file, and a database."""
+    found: str = request.getfixturevalue("postgres_url") if request.param == "postgres" else ""
+    return found or tmp_path / "state.db"

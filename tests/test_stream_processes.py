@@ -74,7 +74,7 @@ def batches(series: list[str], seed: int, count: int = BATCHES) -> list[list[tup
     return out
 
 
-def start(model: Path, store: Path, file: Path, begin: int = 0, late: str = "raise") -> subprocess.Popen[str]:
+def start(model: Path, store: str | Path, file: Path, begin: int = 0, late: str = "raise") -> subprocess.Popen[str]:
     command = [sys.executable, "-c", WRITER, str(model), str(store), str(file), str(begin), late]
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{os.environ.get('PYTHONPATH', '')}"}
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
@@ -98,16 +98,18 @@ def assert_equal(one: Stream, other: Stream) -> None:
 
 
 @pytest.mark.slow
-def test_killed_writers_lose_nothing_and_count_nothing_twice(model: Path, tmp_path: Path, kills: int) -> None:
+def test_killed_writers_lose_nothing_and_count_nothing_twice(
+    model: Path, tmp_path: Path, state: str | Path, kills: int
+) -> None:
     """After every kill -9 the client sends again what was not acknowledged; the result is that of a quiet run."""
-    assert kill_writers(model, tmp_path, kills) == 10 * kills * BATCH
+    assert kill_writers(model, tmp_path, state, kills) == 10 * kills * BATCH
 
 
-def kill_writers(model: Path, tmp_path: Path, kills: int, each: int = 10) -> int:
+def kill_writers(model: Path, tmp_path: Path, store: str | Path, kills: int, each: int = 10) -> int:
     """Kill one writer after the other, `each` batches a kill; return the number of rows that were sent and found."""
     count = each * kills
     all_batches = batches([f"s{i}" for i in range(100)], 0, count)
-    file, store = tmp_path / "batches.json", tmp_path / "state.db"
+    file = tmp_path / "batches.json"
     file.write_text(json.dumps(all_batches))
     moments = random.Random(0)
     acknowledged, killed = 0, 0
@@ -145,9 +147,9 @@ def kill_writers(model: Path, tmp_path: Path, kills: int, each: int = 10) -> int
 
 
 @pytest.mark.slow
-def test_processes_on_one_store_equal_one(model: Path, tmp_path: Path) -> None:
+def test_processes_on_one_store_equal_one(model: Path, tmp_path: Path, state: str | Path) -> None:
     """Four processes create the store at the same time, write to series of their own, and all send one series."""
-    store, files = tmp_path / "state.db", []
+    store, files = state, []
     shared = [[("shared", date(40 + i), float(i))] for i in range(BATCHES)]
     for worker in range(4):
         own = batches([f"w{worker}-{i}" for i in range(50)], seed=worker)

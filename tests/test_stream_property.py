@@ -24,6 +24,7 @@ from aru.data.rows import Ragged
 from aru.errors import LateError, ValueRangeError
 from aru.nn.tree import leaves
 from aru.runtime.state import SeriesState
+from tests import postgres
 from tests.making import make
 
 H, E, C = 3, 5, 4
@@ -135,11 +136,28 @@ def test_a_stream_is_its_accepted_history(
     replay(steps, correctable, untaught)
 
 
-def replay(steps: list[tuple[str, list[tuple[str, int, float]], bool]], correctable: int, untaught: Forecaster) -> None:
+@pytest.mark.parametrize("correctable", [0, C])
+def test_a_stream_in_postgres_is_its_accepted_history(
+    correctable: int, untaught: Forecaster, postgres_server: postgres.Server
+) -> None:
+    @settings(max_examples=15)
+    @given(steps=st.lists(calls, min_size=1, max_size=7))
+    def run(steps: list[tuple[str, list[tuple[str, int, float]], bool]]) -> None:
+        replay(steps, correctable, untaught, postgres.new_url(postgres_server))
+
+    run()
+
+
+def replay(
+    steps: list[tuple[str, list[tuple[str, int, float]], bool]],
+    correctable: int,
+    untaught: Forecaster,
+    store: str | None = None,
+) -> None:
     """Calls on a stream of which each says what it must, and the same states as the accepted history in one go."""
     expected = Expected(correctable)
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "state.db"
+        path = store or Path(folder) / "state.db"
         stream = Stream(untaught, path, correctable)
         for late, moved, restart in steps:
             late = late if correctable or late != "correct" else "skip"

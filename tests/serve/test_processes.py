@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[2]
 class Process:
     """`aru serve` on a free port."""
 
-    def __init__(self, model: Path, state: Path, *options: str) -> None:
+    def __init__(self, model: Path, state: str | Path, *options: str) -> None:
         self.child = subprocess.Popen(
             [sys.executable, "-m", "aru.cli", "serve", model, "--state", state, "--port", "0", "--json", *options],
             stdout=subprocess.PIPE,
@@ -132,63 +132,80 @@ def test_nothing_is_compiled_or_loaded_once_the_service_is_ready(rich: Forecaste
 
 @pytest.mark.slow
 def test_killed_again_and_again_nothing_is_lost_or_counted_twice(
-    saved: Path, trained: Forecaster, tmp_path: Path, kills: int
+    saved: Path, trained: Forecaster, state: str | Path, kills: int
 ) -> None:
     """Clients resend what was not acknowledged, to whichever process is there."""
-    assert kill_services(saved, trained, tmp_path, kills) == 24 * 8 * kills
+    assert kill_services(saved, trained, state, kills) == 24 * 8 * kills
 
 
-def kill_services(saved: Path, trained: Forecaster, tmp_path: Path, kills: int) -> int:
+def kill_services(saved: Path, trained: Forecaster, state: str | Path, kills: int) -> int:
     """Kill one service after the other, and return the number of rows that were sent and found."""
-    rng, days, clients = random.Random(0), range(20, 20 + 8 * kills), 12
-    current: list[str] = [""]
-    resent, acknowledged, failed = [0] * clients, [0] * clients, list[str]()
-    done = threading.Event()
+    process = Process(saved, state)
+    clients = Clients(process.url, 8 * kills)
+    for until in clients.moments(kills):
+        clients.wait_for(until)
+        process.end(signal.SIGKILL)
+        process = Process(saved, state)
+        clients.url = process.url
+    clients.finish()
+    process.end(signal.SIGTERM)
+    return clients.check(saved, trained, state)
 
-    def client(number: int) -> None:
-        with httpx.Client(timeout=60) as mine:
-            send(number, mine)
 
-    def send(number: int, mine: httpx.Client) -> None:
-        for day in days:
+class Clients:
+    """Clients that send rows of their own series, day by day, and again whatever was not acknowledged."""
+
+    def __init__(self, url: str, days: int, count: int = 12) -> None:
+        self.url, self._days, self._count = url, range(20, 20 + days), count
+        self.resent, self._acknowledged, self.failed = [0] * count, [0] * count, list[str]()
+        self._done = threading.Event()
+        self._threads = [threading.Thread(target=self._client, args=(number,)) for number in range(count)]
+        for thread in self._threads:
+            thread.start()
+
+    def moments(self, kills: int) -> list[float]:
+        """After how many acknowledged requests to kill: spread over the work, so that every one comes under load."""
+        rng = random.Random(0)
+        return [self._count * len(self._days) * (kill + rng.random()) / kills for kill in range(kills)]
+
+    def wait_for(self, acknowledged: float) -> None:
+        while sum(self._acknowledged) < acknowledged and not self.failed:
+            time.sleep(0.001)
+
+    def finish(self) -> None:
+        """Wait until all is sent."""
+        for thread in self._threads:
+            thread.join(600)
+        self._done.set()
+
+    def check(self, saved: Path, trained: Forecaster, state: str | Path) -> int:
+        """The store has every row once. Returns the number of rows."""
+        assert self.failed == []
+        assert sum(self.resent) > 0
+        expected = Stream(trained, correctable_steps=CORRECTABLE)
+        names = [f"own-{n}" for n in range(self._count)] + [f"pair-{n // 2}-{n % 2}" for n in range(self._count)]
+        for day in self._days:
+            expected.update(pd.concat([rows(name, [day]) for name in names]))
+        with Stream(saved, state) as stream:
+            assert_same(stream, expected)
+        return len(names) * len(self._days)
+
+    def _client(self, number: int) -> None:
+        mine = httpx.Client(timeout=60)
+        for day in self._days:
             frame = pd.concat([rows(f"own-{number}", [day]), rows(f"pair-{number // 2}-{number % 2}", [day])])
-            while not done.is_set():
+            while not self._done.is_set():
                 try:
-                    report = post(mine, current[0], frame)
+                    report = post(mine, self.url, frame)
                 except (httpx.HTTPError, ValueError) as error:
-                    if isinstance(error, httpx.HTTPStatusError):
-                        failed.append(error.response.text)
+                    if isinstance(error, httpx.HTTPStatusError) and error.response.status_code != 503:
+                        self.failed.append(error.response.text)
                         return
-                    resent[number] += 1
+                    self.resent[number] += 1
                     time.sleep(0.05)
                     continue
                 if report["applied"] + report["duplicates"] != 2 or report["applied"] == 1:
-                    failed.append(str(report))  # both rows of a request or none
-                acknowledged[number] += 1
+                    self.failed.append(str(report))  # both rows of a request or none
+                self._acknowledged[number] += 1
                 break
-
-    threads = [threading.Thread(target=client, args=(number,)) for number in range(clients)]
-    process = Process(saved, tmp_path / "state.db")
-    current[0] = process.url
-    for thread in threads:
-        thread.start()
-    for kill in range(kills):  # spread over the work, so that every one comes under load
-        until = clients * len(days) * (kill + rng.random()) / kills
-        while sum(acknowledged) < until and not failed:
-            time.sleep(0.001)
-        process.end(signal.SIGKILL)
-        process = Process(saved, tmp_path / "state.db")
-        current[0] = process.url
-    for thread in threads:
-        thread.join(600)
-    done.set()
-    process.end(signal.SIGTERM)
-    assert failed == []
-    assert sum(resent) > 0
-    expected = Stream(trained, correctable_steps=CORRECTABLE)
-    names = [f"own-{n}" for n in range(clients)] + [f"pair-{n // 2}-{n % 2}" for n in range(clients)]
-    for day in days:
-        expected.update(pd.concat([rows(name, [day]) for name in names]))
-    with Stream(saved, tmp_path / "state.db") as stream:
-        assert_same(stream, expected)
-    return len(names) * len(days)
+        mine.close()

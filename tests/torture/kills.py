@@ -16,7 +16,7 @@ from tests.torture import Attack, Outcome
 def writers(kills: int) -> Outcome:
     """Writers to a SQLite file, each killed inside a batch."""
     with tempfile.TemporaryDirectory() as folder:
-        rows = kill_writers(save_model(Path(folder) / "model"), Path(folder), kills, each=60)
+        rows = kill_writers(save_model(Path(folder) / "model"), Path(folder), Path(folder) / "state.db", kills, each=60)
     return Outcome(kills, 0, f"{rows:,} rows sent, {rows:,} rows found, once each")
 
 
@@ -25,7 +25,7 @@ def services(kills: int) -> Outcome:
     with tempfile.TemporaryDirectory() as folder:
         trained: Forecaster = make(**BASE).fit(both(range(TRAINED)))
         trained.save(Path(folder) / "model")
-        rows = kill_services(Path(folder) / "model", trained, Path(folder), kills)
+        rows = kill_services(Path(folder) / "model", trained, Path(folder) / "state.db", kills)
     return Outcome(kills, 0, f"{rows:,} rows of 12 clients sent, {rows:,} rows found, once each")
 
 
