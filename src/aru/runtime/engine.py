@@ -138,7 +138,7 @@ class NetworkEngine(Engine):
         if self.shares and len(keys):
             total = float(state.context.count.sum()) if observations is None else observations
             if now or is_due(self.common, total):
-                some = sampled(state, keys)
+                some = sampled(state, keys, len(self.schema.regressors))
                 self.common = self.models[0].learn_common(some.members[0], some.context, self.common, total)
 
     @functools.cached_property
