@@ -157,8 +157,7 @@ class Stream:
 
         `futr_df` holds the known-future covariates of these steps; without a frequency also their timestamps.
         """
-        made = self.predict_columns(futr_df, level, ids)
-        return self.runtime.build(made, futr_df)
+        return self.runtime.build(self.predict_columns(futr_df, level, ids), futr_df)
 
     def predict_columns(
         self, futr_df: Any = None, level: Sequence[float] | None = None, ids: Iterable[Any] | str | int | None = None
@@ -264,8 +263,7 @@ class Stream:
         return not self._begun and is_open(self.runtime)
 
     @contextlib.contextmanager
-    def _restoring(self) -> Iterator[None]:
-        """What a refused update had found in its rows does not stay."""
+    def _restoring(self) -> Iterator[None]:  # what a refused update had found in its rows does not stay
         before = self.runtime, self.about, self._begun
         try:
             yield
@@ -307,7 +305,8 @@ class Stream:
         with self._reading() as view:
             runtime = self._common.reading(view, self.runtime)
             keys = view.keys() if ids is None else exchange.as_keys(ids)
-            keys = [keys[at] for at in sample_of(keys)] if ids is None else keys
+            if ids is None:
+                keys = [keys[at] for at in sample_of(keys, len(runtime.schema.regressors))]
             return runtime, (self._index(keys), self._get(view, keys).now)
 
     def _get(self, view: Transaction, keys: Sequence[Key]) -> Record:

@@ -19,6 +19,7 @@ from aru import Forecaster, Stream
 from aru.errors import DuplicateError, LateError, StorageError, UnknownSeriesError, ValueRangeError
 from aru.nn.tree import leaves
 from aru.runtime.engine import NetworkEngine
+from aru.runtime.forecasting import Predicted
 from aru.serve.batching import Batcher, Busy, isolate, rounds
 from aru.serve.requests import Reader
 from aru.serve.service import ForecastRequest, ForgetRequest, Service, UpdateRequest
@@ -200,9 +201,11 @@ def test_forecasts_of_many_requests(trained: Forecaster, rich: Forecaster) -> No
     service = Service(Stream(trained), False)
     asked = [(["a"], ()), (["b", "a"], ()), (["x"], ()), (["a"], (80,)), (["b"], ())]
     outcomes = service.forecast([ForecastRequest(ids, None, level) for ids, level in asked])
-    assert [type(o) for o in outcomes] == [dict, dict, UnknownSeriesError, dict, dict]
-    for (ids, level), columns in zip(asked, outcomes, strict=True):
+    assert [type(o) for o in outcomes] == [Predicted, Predicted, UnknownSeriesError, Predicted, Predicted]
+    for (ids, level), made in zip(asked, outcomes, strict=True):
         if ids != ["x"]:
+            columns = made.columns
+            assert made.epoch is None  # nothing is learned in common
             expected = service.stream.predict(level=level, ids=ids)
             assert list(columns) == list(expected)
             assert columns["unique_id"].tolist() == expected["unique_id"].tolist()
@@ -212,8 +215,8 @@ def test_forecasts_of_many_requests(trained: Forecaster, rich: Forecaster) -> No
     reader = Reader(service, 1000)
     futures = [both([20, 21, 22], "a").assign(promo=promo) for promo in ("yes", "no")]
     asked_for = [{"futr": as_json(future, "unique_id", "ds", "promo")} for future in futures]
-    made = [reader.forecast(json.dumps(body).encode(), "application/json", [], []) for body in asked_for]
-    for future, columns in zip(futures, service.forecast(made), strict=True):
+    requests = [reader.forecast(json.dumps(body).encode(), "application/json", [], []) for body in asked_for]
+    for future, (columns, _) in zip(futures, service.forecast(requests), strict=True):
         expected = service.stream.predict(future, ids=["a"])["aru"].to_numpy()
         torch.testing.assert_close(torch.tensor(columns["aru"]), torch.tensor(expected))
 

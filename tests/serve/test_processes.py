@@ -109,7 +109,7 @@ for service in services:
     futr = both([31, 32, 33])
     columns = {name: futr[name].to_numpy() for name in ("unique_id", "ds", "promo")}
     (made,) = service.forecast([ForecastRequest(["a", "b"], columns, (80,))])
-    assert np.isfinite(made["aru"]).all()
+    assert np.isfinite(made.columns["aru"]).all()
     assert service.watched("a")["accuracy"]["observations"] == 9
     assert b"aru_errors_total 0.0" in service.scrape()
 assert [function.signatures for function in compiled] == ready, "compiled after the service was ready"

@@ -50,7 +50,7 @@ def design(panel: Panel, keep: Bools, schema: Schema, settings: Settings, freq: 
         ]
         listed += [Regressor(factors) for factors in _holidays(schema, panel.ds[rows], freq)]
     schema = dataclasses.replace(schema, futr=futr.group, hist=hist.group, regressors=tuple(listed))
-    return _in_units(schema, panel, rows, settings.h)
+    return _in_units(schema, panel, rows, settings)
 
 
 class _Found(NamedTuple):
@@ -83,14 +83,14 @@ class _Found(NamedTuple):
         return cls((tuple(numbers), tuple(categories)), listed, flags, linear)
 
 
-def _in_units(schema: Schema, panel: Panel, rows: Ints, h: int) -> Schema:
+def _in_units(schema: Schema, panel: Panel, rows: Ints, settings: Settings) -> Schema:
     """The same with the means and deviations of the regressors. Those that do not vary are left out."""
     some = np.random.default_rng(0).permutation(rows)[
         :UNIT_SAMPLE
     ]  # not every sixth: that would see four hours of a day
     chosen = np.zeros(len(panel.ds), bool)
     chosen[some] = True
-    x = Regressors(schema, h).table_of(schema.encode(panel.select(chosen)))
+    x = Regressors(schema, settings).table_of(schema.encode(panel.select(chosen)))
     middle, unit = x.mean(0), x.std(0)
     listed = []
     for regressor, mean, deviation in zip(schema.regressors, middle.tolist(), unit.tolist(), strict=True):

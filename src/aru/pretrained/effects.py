@@ -18,15 +18,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from aru.nn.kernels import EFFECT_AGE, absorb_effects
+from aru.nn.threads import in_parallel
 
 Array = NDArray[np.float64]
 LOGS, PLAIN_VALUES = 0, 1  # the two ways to see a value: effects multiply, or they add
 
-EM_ROUNDS = 15
+FIRST_ROUNDS, EM_ROUNDS = 4, 15  # to find out whether effects multiply or add; for those that do
 NOISE_ROWS = 5.0  # rows of the panel's noise that a series' own noise starts with
 PRIOR_SERIES, PRIOR_SPREAD = 3.0, 0.02  # series that the prior spread counts for, and it, as a share of the variance
 SLACK = 0.25  # of the range of effects that a series has shown, by which a future effect may leave it
 LEAST_VARIANCE = 1e-30
+SERIES_A_PART = 32  # whose matrices are inverted by one thread
 
 
 class EffectSums(NamedTuple):
@@ -73,12 +75,12 @@ def aged(sums: EffectSums, steps: Tensor) -> EffectSums:
 
 
 class CommonEffects(NamedTuple):
-    """What the series of a panel have in common. By way: in units of z for logarithms, of a typical deviation else."""
+    """What the series of a panel have in common, in units of z for logarithms, of a typical deviation else."""
 
-    mean: Float[Tensor, "way k trait"]  # coefficients of a new series: those of an average one, and by trait
-    spread: Float[Tensor, "way k"]  # variance of the coefficients between series
-    noise: Float[Tensor, " way"]  # variance of what the regression leaves over
-    unit: Float[Tensor, " way"]  # typical deviation of a series
+    mean: Float[Tensor, "k trait"]  # coefficients of a new series: those of an average one, and by trait
+    spread: Float[Tensor, " k"]  # variance of the coefficients between series
+    noise: Float[Tensor, ""]  # variance of what the regression leaves over
+    unit: Float[Tensor, ""]  # typical deviation of a series
     way: int  # LOGS or PLAIN_VALUES
     epoch: int = 0  # how often it was learned
     observations: float = 0.0  # of all series, when it was learned
@@ -96,9 +98,9 @@ class CommonEffects(NamedTuple):
 
 def unknown_effects(k: int, traits: int = 1) -> CommonEffects:
     """Before anything is known of a panel."""
-    even = torch.ones(2, dtype=torch.float64)
-    spread = torch.full((2, k), PRIOR_SPREAD, dtype=torch.float64)
-    return CommonEffects(torch.zeros(2, k, traits, dtype=torch.float64), spread, even, even, PLAIN_VALUES)
+    even = torch.ones((), dtype=torch.float64)
+    spread = torch.full((k,), PRIOR_SPREAD, dtype=torch.float64)
+    return CommonEffects(torch.zeros(k, traits, dtype=torch.float64), spread, even, even, PLAIN_VALUES)
 
 
 def learn_effects(sums: EffectSums, traits: Array, before: CommonEffects, observations: float) -> CommonEffects:
@@ -109,13 +111,13 @@ def learn_effects(sums: EffectSums, traits: Array, before: CommonEffects, observ
     multiply or add is decided by the likelihood.
     """
     whole = _Whole.of(sums, traits)
-    found = [whole.learn(way) for way in (LOGS, PLAIN_VALUES)]
     way = PLAIN_VALUES
     if whole.n and not bool((sums.negative > 0).any()):
-        scores = [whole.likelihood(way, *found[way]) for way in (LOGS, PLAIN_VALUES)]
+        rough = [whole.learn(way, FIRST_ROUNDS) for way in (LOGS, PLAIN_VALUES)]
+        scores = [whole.likelihood(way, *rough[way]) for way in (LOGS, PLAIN_VALUES)]
         way = LOGS if scores[LOGS] > scores[PLAIN_VALUES] else PLAIN_VALUES
     mean, spread, noise, unit = (
-        torch.from_numpy(np.stack([np.asarray(f[i], dtype=np.float64) for f in found])) for i in range(4)
+        torch.from_numpy(np.asarray(value, dtype=np.float64)) for value in whole.learn(way, EM_ROUNDS)
     )
     return CommonEffects(mean, spread, noise, unit, way, before.epoch + 1, observations)
 
@@ -146,7 +148,7 @@ class _Whole(NamedTuple):
         moved = units[units > 0]
         return np.where(units > 0, units, np.median(moved) if len(moved) else 1.0)
 
-    def learn(self, way: int) -> tuple[Array, Array, float, float]:
+    def learn(self, way: int, rounds: int) -> tuple[Array, Array, float, float]:
         k, traits = self.xz.shape[-1], self.traits.shape[1]
         if not self.n:
             return np.zeros((k, traits)), np.full(k, PRIOR_SPREAD), 1.0, 1.0
@@ -159,7 +161,7 @@ class _Whole(NamedTuple):
         relevance[:, 0] = 100 * variance
         noise, pooled = self._noise(_left_over(self.xx, xz, zz, self.traits @ mean.T), variance)
         prior = PRIOR_SERIES * PRIOR_SPREAD * variance
-        for _ in range(EM_ROUNDS):
+        for _ in range(rounds):
             theta, cov = _posterior(self.xx, xz, noise, self.traits @ mean.T, spread)
             mean, unsure = self._by_traits(theta, spread, relevance)
             relevance = np.maximum(mean**2 + np.einsum("ktt->kt", unsure), 1e-9 * variance)
@@ -216,9 +218,9 @@ class LocalFits(NamedTuple):
         xx = full(sums.xx.cpu().double().numpy(), k)
         zz = sums.zz[:, way].cpu().double().numpy()
         unit = _units(zz, np.maximum(weight, LEAST_VARIANCE), way)
-        unit = np.where(unit > 0, unit, float(common.unit[way]))  # of the panel, not of the other series of this call
+        unit = np.where(unit > 0, unit, float(common.unit))  # of the panel, not of the other series of this call
         xz, zz = sums.xz[:, way].cpu().double().numpy() / unit[:, None], zz / unit**2
-        mean, spread, pooled = traits @ common.mean[way].numpy().T, common.spread[way].numpy(), float(common.noise[way])
+        mean, spread, pooled = traits @ common.mean.numpy().T, common.spread.numpy(), float(common.noise)
         noise = np.full(len(weight), pooled)
         for _ in range(2):
             theta = _solve(xx, xz, noise, mean, spread)
@@ -245,7 +247,7 @@ def coefficients(sums: EffectSums, traits: Array, common: CommonEffects) -> Coef
     """Those with which series are forecast."""
     local, device = LocalFits.of(sums, traits, common), sums.xx.device
     own = torch.from_numpy(local.theta * local.unit[:, None]).to(device)
-    new = torch.from_numpy(local.mean * float(common.unit[common.way])).to(device)
+    new = torch.from_numpy(local.mean * float(common.unit)).to(device)
     return Coefficients(own, new, common.way)
 
 
@@ -297,7 +299,8 @@ def _units(zz: Array, weight: Array, way: int) -> Array:
 def _posterior(xx: Array, xz: Array, noise: Array, mean: Array, spread: Array) -> tuple[Array, Any]:
     """Mean and covariance of each series' coefficients."""
     precision, right = _system(xx, xz, noise, mean, spread)
-    cov = np.linalg.inv(precision)
+    parts = in_parallel(lambda lo, hi: np.linalg.inv(precision[lo:hi]), len(precision), SERIES_A_PART)
+    cov = np.concatenate(parts) if parts else precision
     return np.matmul(cov, right)[..., 0], cov
 
 

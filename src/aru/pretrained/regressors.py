@@ -1,10 +1,13 @@
 """Regressors from rows: covariates and the calendar, as the schema lists them.
 
 A regressor is a factor or the product of two (`aru.data.covariates.Factor`). All but numbers are looked up in tables:
-of a category by its code, of the calendar by weekday, hour and so on. Covariates of older rows are kept in a byte
-each, and so is their time: days, or hours, modulo 256, which is unique because rows are less than 256 of them apart.
-Historic covariates come h rows late, so that they are known for all rows ahead. They are read from those bytes,
-wherever their row is, so that nothing depends on how rows were delivered.
+of a category by its code, of the calendar by weekday, hour and so on.
+
+Covariates of older rows are kept in a few bits each (`Packing`): 8 of a number, 2 of a flag, as many of a category as
+it has values. Their times follow from the frequency. Where they do not, 8 bits have their day, or hour, modulo 256,
+which is unique because rows are less than 256 of them apart. Historic covariates come h rows late, so that they are
+known for all rows ahead. They are read from those bits, wherever their row is, so that nothing depends on how rows
+were delivered.
 """
 
 from __future__ import annotations
@@ -21,15 +24,16 @@ from aru.data.clock import Clock
 from aru.data.columns import Bools, Ints
 from aru.data.columns import Floats as Array
 from aru.data.covariates import CategoryColumn, Factor
-from aru.data.frequency import DAY
+from aru.data.frequency import DAY, Frequency
 from aru.data.holiday_dates import holiday_codes
 from aru.data.rows import Rows
 from aru.data.schema import Schema
 from aru.nn.kernels import smooth_numbers
 from aru.nn.windows import Context
+from aru.pretrained.packing import Packing
+from aru.settings import Settings
 
 HOUR = DAY // 24
-BYTE_STEPS = 254  # of a number in a byte
 HOLIDAYS = ("holiday", "holiday_eve", "holiday_next")
 CALENDAR = ("weekday", "weekend", "hour", "month", "day_wave", "month_wave", "year_wave", *HOLIDAYS)
 OF_DAY = ("hour", "day_wave")  # parts of the calendar that need the hour
@@ -75,8 +79,8 @@ class Moving(NamedTuple):
 class Regressors:
     """The regressors of a schema."""
 
-    def __init__(self, schema: Schema, h: int) -> None:
-        self.listed, self._h = schema.regressors, h
+    def __init__(self, schema: Schema, settings: Settings) -> None:
+        self.listed, self._h = schema.regressors, settings.h
         self.numbers, self.categories = (*schema.futr[0], *schema.hist[0]), (*schema.futr[1], *schema.hist[1])
         self._late = len(schema.hist[0]), len(schema.hist[1])  # the last numbers and categories are historic
         self._clock, self._country = Clock(schema.zone), schema.country or ""
@@ -98,10 +102,20 @@ class Regressors:
         self._ends = np.array([column.ends for column in self.numbers]).reshape(-1, 2).T
         kinds = {f.kind for f in factors}
         self._tick = 0 if kinds.isdisjoint(CALENDAR) else DAY if kinds.isdisjoint(OF_DAY) else HOUR
-        self.bytes = len(self.numbers) + len(self.categories) + (self._tick > 0)
+        step = Frequency(settings.freq).step if schema.zone is None else None  # a day of a zone has 23 to 25 hours
+        self._step = step or 0
+        bits = [2 if column.two_values else 8 for column in self.numbers]
+        bits += [min(len(column.values).bit_length(), 8) for column in self.categories]
+        self._packing = Packing([*bits, *([8] if self._tick and not self._step else [])])
+        self._most = [2**n - 1 for n in bits]  # the largest whole number of each
 
     def __len__(self) -> int:
         return len(self.listed)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that are kept of each older row."""
+        return self._packing.bytes
 
     @property
     def averages(self) -> int:
@@ -149,8 +163,7 @@ class Regressors:
             before = np.concatenate([codes, self.codes(past).cpu().numpy()], 1)
             read = self._with_late(read, before, before.shape[1] + h)
         ticks = [self._ticks(rows) for rows in (past, future)]
-        if self._tick:
-            ticks = [_unrolled(codes[..., -1], ticks[0]), *ticks]
+        ticks = [self._older_ticks(codes, past, ticks[0]), *ticks] if self._tick else ticks
         averages, _ = self._smooth(read, Moving.empty(len(codes), self.averages), None)
         plain, looked_up = self._sources(read, averages, np.concatenate(ticks, 1))
         ahead = plain[:, -h:], [code[:, -h:] for code in looked_up]
@@ -158,11 +171,21 @@ class Regressors:
 
     def _decoded(self, codes: Any) -> CovariateRows:
         """What is known of older rows by their bytes."""
-        n = len(self.numbers)
+        n, categories = len(self.numbers), np.empty((*codes.shape[:2], len(self.categories)), np.int64)
         numbers = np.empty((*codes.shape[:2], n))
-        for i, table in enumerate(self._values_of_bytes):
-            numbers[..., i] = table[codes[..., i]]
-        return CovariateRows(np.nan_to_num(numbers), np.isnan(numbers), codes[..., n : n + len(self.categories)])
+        for i, table in enumerate(self._values_of_codes):
+            numbers[..., i] = table[self._packing.unpack(codes, i)]
+        for i in range(len(self.categories)):
+            categories[..., i] = self._packing.unpack(codes, n + i)
+        return CovariateRows(np.nan_to_num(numbers), np.isnan(numbers), categories)
+
+    def _older_ticks(self, codes: Any, past: Rows, ticks: Ints) -> Ints:
+        """Days or hours of older rows, before rows that have these."""
+        older = codes.shape[1]
+        if self._step:
+            ds = past.ds[:, :1].cpu().numpy() - self._step * np.arange(older, 0, -1)
+            return self._clock.local(ds.ravel()).reshape(ds.shape) // self._tick
+        return _unrolled(self._packing.unpack(codes, len(self._most)), ticks)
 
     def _with_late(self, read: CovariateRows, codes: Any, n: int) -> CovariateRows:
         """The same rows, `n` of each series, with historic covariates from h rows earlier, which have these bytes.
@@ -179,20 +202,28 @@ class Regressors:
         return CovariateRows(numbers, missing, categories)
 
     def codes(self, rows: Rows) -> UInt8[Tensor, "*rows byte"]:
-        """What is kept of older rows, a byte each: numbers (0: missing), categories, time."""
+        """What is kept of older rows: numbers in equal steps (0: missing), categories, time."""
         numbers, missing, categories = _read(rows)
-        low, high = self._ends
-        steps = 1 + np.round((numbers - low) * (BYTE_STEPS / (high - low)))
-        parts = [np.where(missing, 0, steps), np.minimum(categories, 255)]
-        if self._tick:
-            parts.append(self._ticks(rows)[..., None] & 255)
-        return torch.from_numpy(np.concatenate([part.astype(np.uint8) for part in parts], -1)).to(rows.y.device)
+        parts = []
+        for i, most in enumerate(self._most[: len(self.numbers)]):
+            low, high = self._ends[:, i]
+            steps = 1 + np.round((numbers[..., i] - low) * ((most - 1) / (high - low)))
+            parts.append(np.where(missing[..., i], 0, steps))
+        most = self._most[len(self.numbers) :]
+        parts += [np.minimum(categories[..., i], most[i]) for i in range(len(self.categories))]
+        if self._tick and not self._step:
+            parts.append(self._ticks(rows) & 255)
+        packed = self._packing.pack(parts) if parts else np.zeros((*rows.y.shape, 0), np.uint8)
+        return torch.from_numpy(packed).to(rows.y.device)
 
     @property
-    def _values_of_bytes(self) -> list[Array]:
-        """The number of each byte, NaN where missing."""
-        steps = np.arange(-1, 255) / BYTE_STEPS
-        return [np.where(steps < 0, np.nan, low + steps * (high - low)) for low, high in self._ends.T]
+    def _values_of_codes(self) -> list[Array]:
+        """The number of each code, NaN where missing."""
+        found = []
+        for (low, high), most in zip(self._ends.T, self._most, strict=False):
+            steps = np.arange(-1, most) / (most - 1)
+            found.append(np.where(steps < 0, np.nan, low + steps * (high - low)))
+        return found
 
     def _look_ups(self, factors: list[Factor]) -> tuple[list[Table], list[Factor]]:
         """Tables of all factors that are no numbers, and these factors in the order of the tables."""

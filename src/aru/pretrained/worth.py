@@ -70,12 +70,12 @@ def _of_holidays(schema: Schema) -> list[Contrast]:
 
 def worth_of_panel(sums: EffectSums, traits: Array, common: CommonEffects, schema: Schema) -> Worth:
     """Of a new series, and how it differs between series. `sums` are those of the panel, or of a sample of it."""
-    listed, unit = contrasts(schema), float(common.unit[common.way])
+    listed, unit = contrasts(schema), float(common.unit)
     weights = _stacked(listed, schema)
     local = LocalFits.of(sums, traits, common)
     begun = local.mean @ weights.T  # by their traits
     middle = begun.mean(0) * unit
-    deviation = np.sqrt(begun.var(0) + weights**2 @ common.spread[common.way].numpy()) * unit
+    deviation = np.sqrt(begun.var(0) + weights**2 @ common.spread.numpy()) * unit
     total, weight, all_ = _moved(local, listed, schema), *_sizes(sums, common, local)
     typical = np.sqrt(total.sum(0) / max(weight.sum(), 1e-30)) * unit
     return _readable(common.way, middle, deviation, typical, total.sum(0) / max(all_.sum(), 1e-30))

@@ -88,7 +88,7 @@ class ZeroShot(Model):
         with torch.random.fork_rng(devices=[]):  # its initial weights are not used
             self.patches = PatchNetwork(self.shape)
         self.support = settings.support
-        self.regressors, self.traits = Regressors(schema, settings.h), Traits(schema)
+        self.regressors, self.traits = Regressors(schema, settings), Traits(schema)
         self.adapts = len(self.regressors) > 0
         self.periods = told_by(Frequency(settings.freq), settings.season_length)
 

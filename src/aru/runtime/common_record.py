@@ -65,7 +65,7 @@ class CommonRecord:
         change.put([COUNTED], [str(total).encode()], "panel")
         if counted is None or is_due(engine.common, total):
             keys = change.keys()
-            some = [keys[at] for at in sample_of(keys)]
+            some = [keys[at] for at in sample_of(keys, len(engine.schema.regressors))]
             engine.learn_common(decode(some).now, some, total, now=True)
             self.write(change, engine)
 

@@ -34,7 +34,7 @@ def effects_of(runtime: ForecastRuntime, names: pd.Index[Any], state: SeriesStat
     common, schema = engine.common.effects, runtime.schema
     listed, n = contrasts(schema), 1 if panel else len(names)
     if panel:
-        state = sampled(state, names.tolist())
+        state = sampled(state, names.tolist(), len(schema.regressors))
     traits = Traits(schema).of(state.context.static)
     found = (worth_of_panel if panel else worth_of_series)(state.members[0], traits, common, schema)
     columns: dict[str, Any] = {}
