@@ -8,7 +8,7 @@ import pandas as pd
 from aru.demo.svg import Scale
 from experiments.figures import chart, write
 from experiments.first_values import PANELS
-from experiments.learning import ALONE, FLIGHTS, LONG, LONG_STREAMS, STREAMING
+from experiments.learning import ALONE, START, STARTS
 from experiments.learning_tables import NAIVE, OFF, TITLES, curve, nd
 
 LINES = {
@@ -57,15 +57,14 @@ def first_values(rows: pd.DataFrame) -> None:
 
 
 def streams(rows: pd.DataFrame) -> None:
-    """ND of each quarter of the long streams, adapting and frozen, as a share of the network alone's."""
+    """ND of each quarter of the streams that begin with little history, adapting and frozen."""
     panels = []
-    for dataset in (*LONG_STREAMS, FLIGHTS):
-        protocol = STREAMING if dataset == FLIGHTS else LONG
+    for dataset in STARTS:
         quarters = np.arange(1.0, 5.0)
         alone = f"mini{ALONE}" if dataset != "electricity_10" else "mini"
         lines = {"mini": ("mini", ""), "frozen": ("mini", OFF), "mini-alone": (alone, "")}
         found = {
-            css: np.array([nd(rows, dataset, protocol, *key, quarter=int(q)) for q in quarters])
+            css: np.array([nd(rows, dataset, START, *key, quarter=int(q)) for q in quarters])
             for css, key in lines.items()
         }
         known = np.concatenate(list(found.values()))
