@@ -46,7 +46,7 @@ def first_values(rows: pd.DataFrame) -> None:
         high = 1.15 * float(min(later.max(), 2.5 * later.median()))
         scales = Scale(FIRST, 60, log=True), Scale(0, high)
         picture = chart(*scales, TITLES[dataset], ("values known", "ND"), ("g", ".2g"))
-        for method, points in found.items():
+        for method, points in reversed(found.items()):  # ours on top
             x, y = points.index.to_numpy(np.float64), points.to_numpy(np.float64)
             css = method.replace(" ", "-")
             picture.line(np.where(x == 0, FIRST, x), np.where(y > high, np.nan, y), css)
@@ -72,7 +72,7 @@ def streams(rows: pd.DataFrame) -> None:
             continue
         scales = Scale(0.8, 4.2), Scale(0, 1.15 * float(np.nanmax(known)))
         picture = chart(*scales, TITLES[dataset], ("quarter of the stream", "ND"), ("g", ".2g"))
-        for css, values in found.items():
+        for css, values in reversed(found.items()):
             picture.line(quarters, values, css)
             picture.dots(quarters, values, f"dot-{css}", 2.6)
         panels.append((TITLES[dataset], picture))
