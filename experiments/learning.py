@@ -35,23 +35,30 @@ COVARIATES, FIRST_VALUES, FROZEN = "covariates", "first-values", "frozen"
 SIZES = ("mini", "base")
 ALONE = " alone"  # the network without covariates
 FLIGHTS = "nyc_flights"
-STREAMING, LONG = "streaming", "long"
-LONG_STREAMS = {"rossmann": 24, "walmart": 8, "gefcom2012": 84, "electricity_10": 84}
-"""Windows of a stream that begins in the middle of the history: a year, 64 weeks, 84 days."""
+STREAMING, START = "streaming", "start"
 DEMO = Protocol(85, step=1, settings={"h": 7})
 """Every evening from 1 October to 24 December, as the demo does it."""
+STARTS = {
+    "rossmann": (64, Protocol(20)),
+    "walmart": (26, Protocol(8)),
+    "gefcom2012": (672, Protocol(84)),
+    "electricity_10": (672, Protocol(84)),
+    FLIGHTS: (120, DEMO),  # with two holidays: what first rows do not hold is never read
+}
+"""Streams that begin with little history: rows before the first cutoff, and the windows after it."""
 STREAMS = [
     ("rossmann", "fixed"),
     ("rossmann", STREAMING),
-    ("rossmann", LONG),
+    ("rossmann", START),
     ("walmart", "fixed"),
     ("walmart", STREAMING),
-    ("walmart", LONG),
+    ("walmart", START),
     ("gefcom2012", STREAMING),
-    ("gefcom2012", LONG),
+    ("gefcom2012", START),
     ("electricity_10", STREAMING),
-    ("electricity_10", LONG),
+    ("electricity_10", START),
     (FLIGHTS, STREAMING),
+    (FLIGHTS, START),
 ]
 DIGITS = {"nd": 5, "mse": 6, "rmse": 4, "mase": 4, "crps": 5, "coverage90": 4}
 KEY = ("part", "dataset", "protocol", "method", "weights", "seed")
@@ -125,7 +132,7 @@ def lessons(seeds: Iterable[int]) -> list[Lesson]:
         with_covariates = [dataset for dataset in first_values.PANELS if dataset != "m1_monthly"]
         out += [Lesson(FIRST_VALUES, dataset, "", f"{size}{ALONE}", 0) for dataset in with_covariates]
         out += [Lesson(FROZEN, "etth1", f"h={h}", size, 0) for h in rivals.HORIZONS]
-    out += [Lesson(COVARIATES, dataset, LONG, "seasonal-naive", 0) for dataset in LONG_STREAMS]
+    out += [Lesson(COVARIATES, dataset, START, "seasonal-naive", 0) for dataset in STARTS]
     out += [Lesson(COVARIATES, FLIGHTS, STREAMING, method, 0) for method in ("seasonal-naive", "lightgbm")]
     out += [Lesson(FIRST_VALUES, dataset, "", "seasonal-naive", 0) for dataset in first_values.PANELS]
     out += [Lesson(FIRST_VALUES, dataset, "", "lightgbm", 0) for dataset in first_values.PANELS]
@@ -138,10 +145,17 @@ def lessons(seeds: Iterable[int]) -> list[Lesson]:
 
 def task_of(dataset: str, protocol: str, series: int | None) -> Task:
     """Rows of a dataset and where they are forecast."""
-    if dataset == FLIGHTS:
-        return cut(dataset, read(dataset), DEMO, series)
-    rule = Protocol(LONG_STREAMS[dataset]) if protocol == LONG else PROTOCOLS[dataset][protocol]
-    return cut(dataset, read(dataset), rule, series)
+    data = read(dataset)
+    if protocol == START:
+        before, rule = STARTS[dataset]
+        h = rule.settings.get("h", data.settings["h"])
+        rows = before + h + (rule.step or h) * (rule.windows - 1)
+        by = data.df.groupby("unique_id")
+        chosen = (by.cumcount(ascending=False) < rows) & (by.y.transform("size") >= rows)
+        data = dataclasses.replace(data, df=data.df[chosen])
+    else:
+        rule = DEMO if dataset == FLIGHTS else PROTOCOLS[dataset][protocol]
+    return cut(dataset, data, rule, series)
 
 
 def covariate_columns(settings: dict[str, Any]) -> dict[str, list[str]]:

@@ -8,7 +8,7 @@ import pandas as pd
 from aru.demo.svg import Scale
 from experiments.figures import chart, write
 from experiments.first_values import PANELS
-from experiments.learning import ALONE, FLIGHTS, LONG, LONG_STREAMS, STREAMING
+from experiments.learning import ALONE, START, STARTS
 from experiments.learning_tables import NAIVE, OFF, TITLES, curve, nd
 
 LINES = {
@@ -46,7 +46,7 @@ def first_values(rows: pd.DataFrame) -> None:
         high = 1.15 * float(min(later.max(), 2.5 * later.median()))
         scales = Scale(FIRST, 60, log=True), Scale(0, high)
         picture = chart(*scales, TITLES[dataset], ("values known", "ND"), ("g", ".2g"))
-        for method, points in found.items():
+        for method, points in reversed(found.items()):  # ours on top
             x, y = points.index.to_numpy(np.float64), points.to_numpy(np.float64)
             css = method.replace(" ", "-")
             picture.line(np.where(x == 0, FIRST, x), np.where(y > high, np.nan, y), css)
@@ -57,15 +57,14 @@ def first_values(rows: pd.DataFrame) -> None:
 
 
 def streams(rows: pd.DataFrame) -> None:
-    """ND of each quarter of the long streams, adapting and frozen, as a share of the network alone's."""
+    """ND of each quarter of the streams that begin with little history, adapting and frozen."""
     panels = []
-    for dataset in (*LONG_STREAMS, FLIGHTS):
-        protocol = STREAMING if dataset == FLIGHTS else LONG
+    for dataset in STARTS:
         quarters = np.arange(1.0, 5.0)
         alone = f"mini{ALONE}" if dataset != "electricity_10" else "mini"
         lines = {"mini": ("mini", ""), "frozen": ("mini", OFF), "mini-alone": (alone, "")}
         found = {
-            css: np.array([nd(rows, dataset, protocol, *key, quarter=int(q)) for q in quarters])
+            css: np.array([nd(rows, dataset, START, *key, quarter=int(q)) for q in quarters])
             for css, key in lines.items()
         }
         known = np.concatenate(list(found.values()))
@@ -73,7 +72,7 @@ def streams(rows: pd.DataFrame) -> None:
             continue
         scales = Scale(0.8, 4.2), Scale(0, 1.15 * float(np.nanmax(known)))
         picture = chart(*scales, TITLES[dataset], ("quarter of the stream", "ND"), ("g", ".2g"))
-        for css, values in found.items():
+        for css, values in reversed(found.items()):
             picture.line(quarters, values, css)
             picture.dots(quarters, values, f"dot-{css}", 2.6)
         panels.append((TITLES[dataset], picture))

@@ -32,7 +32,7 @@ MOST_LEVELS = 24  # levels of a column with a regressor of their own
 LONG_SPAN = 1.2  # years that the rows must span for regressors of the month
 HALF_LIVES = ("3", "24")  # rows; of moving averages of numbers
 OFTEN = 2  # times that a holiday must have come to have an effect of its own
-SHOWN, SHOWN_ROWS = 1.5, 20  # seasons, and rows, after which the network knows a season better than the panel does
+SEASONS_SEEN, ROWS_SEEN = 1.5, 20  # seasons, and rows, after which the network knows a season better than the panel
 UNIT_SAMPLE = 2**16  # rows from which the units of regressors are found
 
 
@@ -45,7 +45,7 @@ def design(panel: Panel, keep: Bools, schema: Schema, settings: Settings, freq: 
         years = float(np.ptp(panel.ds[rows])) / (365.25 * DAY)
         told = [season for season in told_by(freq, settings.season_length) or () if season]
         listed += [
-            Regressor(factors, stays=round(SHOWN * season) + SHOWN_ROWS if season in told else 0)
+            Regressor(factors, stays=round(SEASONS_SEEN * season) + ROWS_SEEN if season in told else 0)
             for season, factors in _calendar(freq, years, futr.flags, futr.linear)
         ]
         listed += [Regressor(factors) for factors in _holidays(schema, panel.ds[rows], freq)]
