@@ -17,7 +17,7 @@ from aru.runtime.calibration import CalibrationState
 from aru.runtime.truth import Judge, Learned
 
 LEADS = 4
-JUDGE = Judge(LEADS, [90.0], experts=1, calibrated=True, same=0.0)
+JUDGE = Judge(LEADS, [90.0], experts=1, calibrated=True, same=0.0, by_lead=True)
 
 
 def empty(series: int) -> CalibrationState:
@@ -125,7 +125,7 @@ def test_deviate_is_the_inverse_of_the_quantile_function(seed: int, k: int) -> N
 
 def test_equal_quantiles_share_their_mass() -> None:
     """A forecast of mostly zeros: a zero says nothing, a one says that the upper quantiles are too low."""
-    judge = Judge(1, [50.0, 90.0], experts=1, calibrated=True, same=0.0)
+    judge = Judge(1, [50.0, 90.0], experts=1, calibrated=True, same=0.0, by_lead=True)
     knots = torch.tensor([0.0, 0, 0, 0, 2]).double()
     values, outer = torch.tensor([[0.0], [1.0]]).double(), judge.z[None, [0, -1]]
     found = [calibration.spans(knots[None], judge.z, y, outer) for y in values]

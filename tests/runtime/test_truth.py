@@ -301,13 +301,13 @@ def test_quantiles_are_in_order_whatever_was_learned(seed: int, whole: bool, lev
     rng = np.random.default_rng(seed)
     n, h = 4, 5
     following = Following(h, gated=True, calibrated=True, whole=whole, nonnegative=True)
-    counts = torch.from_numpy(rng.gamma(0.1, 1, (n, 3, BINS))).float()
-    drift = torch.from_numpy(rng.uniform(-2, 2, (n, len(FOLLOWED_LEVELS), 2, 3))).float()
+    counts = torch.from_numpy(rng.gamma(0.1, 1, (n, 1, BINS))).float()
+    drift = torch.from_numpy(rng.uniform(-2, 2, (n, len(FOLLOWED_LEVELS), 2, 1))).float()
     learned = Learned(
         gate=GateState(torch.from_numpy(rng.normal(size=(n, 3, 2))), torch.ones(n, 3).double()),
         calibration=CalibrationState(counts, drift),
     )
-    common = torch.from_numpy(rng.gamma(0.1, 1, (3, BINS)))
+    common = torch.from_numpy(rng.gamma(0.1, 1, (1, BINS)))
     followed = Followed(SeriesState(*torch.zeros(4, n)), learned)  # no origin is needed to issue a forecast
     asked = [0.5, (100 - level) / 200, (100 + level) / 200, 0.05, 0.95]
     order = np.argsort([*asked, *following.quantiles], kind="stable")
@@ -324,7 +324,7 @@ def test_quantiles_are_in_order_whatever_was_learned(seed: int, whole: bool, lev
 
 @pytest.mark.parametrize("absurd", [1e200, torch.inf, torch.nan])
 def test_absurd_values_teach_neither_gate_nor_calibration(absurd: float) -> None:
-    judge = Judge(3, [80.0], experts=2, calibrated=True, same=0.0)
+    judge = Judge(3, [80.0], experts=2, calibrated=True, same=0.0, by_lead=True)
     before = judge.empty(1)
     experts = torch.tensor([[[1.0, 2.0]] * 3]).double()
     knots = torch.tensor([[[0.0, 1.5, 3.0]] * 3]).double()

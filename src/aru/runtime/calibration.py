@@ -5,7 +5,7 @@ them it grows in proportion to the distance from the median. Were the forecasts 
 would be standard normal. In fact they have some other distribution G, of which a histogram is kept: a round of feedback
 adds one, spread over the leads of a block, and earlier rounds are aged. The quantile at the nominal deviate v becomes
 
-    y(G^-1(N(v + c)))      counts <- MEMORY counts + mass      G ~ counts + common      c <- c + SPEED (missed - share)
+    y(G^-1(N(v + c)))      counts <- AGING counts + mass      G ~ counts + common      c <- c + .1 (missed - share)
 
 Deviates have no unit, so the histograms of series can be added: `common` is what a panel's series have in common, at
 most PANEL_ROUNDS rounds of it. With no feedback at all, G is normal and intervals are unchanged. c is of each end of an
@@ -21,13 +21,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-MEMORY = 0.96  # weight of earlier rounds after each round
+AGING = 0.96  # weight of earlier rounds after each round
 NOMINAL_ROUNDS, PANEL_ROUNDS = 10.0, 25.0
 LEAST_NOMINAL = 1e-3  # share of the nominal rounds that is never forgotten
-FARTHEST = 115.0  # largest deviate
+MOST_DEVIATE = 115.0  # largest deviate
 INNER = (0.1, 0.2, 0.32, 0.47, 0.6745, 0.95, 1.2816, 1.6449, 1.96, 2.5758, 3.3)
 OUTER = (4.2, 5.5, 7.2, 9.4, 12.3, 16.0, 21.0, 28.0, 37.0, 49.0, 65.0, 86.0)
-SPEED, MOST_DRIFT = 0.1, 2.0  # of c
+MISS_RATE, MOST_DRIFT = 0.1, 2.0  # of c
 CUT, OUTERMOST = 2.0, 1.96  # deviates are cut off at CUT times the outer ends; these lie at OUTERMOST at least
 BLUR = 0.1  # half the width over which a deviate is spread, so that rounding errors move little mass
 TAILS = 1e-3  # weight of distance against probability when mass is spread
@@ -64,7 +64,7 @@ def with_nominal(counts: Tensor) -> Tensor:
     """The same histograms, had they begun with NOMINAL_ROUNDS rounds of the normal distribution, now aged."""
     normal = torch.special.ndtr(edges(counts))
     nominal = torch.cat([normal, normal.new_ones(1)]).diff(prepend=normal.new_zeros(1))
-    aged = (1 - (1 - MEMORY) * counts.sum(-1, keepdim=True)).clamp(min=LEAST_NOMINAL)  # MEMORY^rounds
+    aged = (1 - (1 - AGING) * counts.sum(-1, keepdim=True)).clamp(min=LEAST_NOMINAL)  # AGING^rounds
     return counts + NOMINAL_ROUNDS * aged * nominal
 
 
@@ -99,14 +99,14 @@ def deviate(knots: Tensor, z: Tensor, y: Tensor, right: bool) -> Tensor:
     part = torch.where(b > a, (y - a) / (b - a), 0.5)
     between = z[here - 1].squeeze(-1) + part * (z[here] - z[here - 1]).squeeze(-1)
     first, centre, last = knots[..., 0], knots[..., middle], knots[..., -1]
-    below = torch.where(first < centre, z[0] * (centre - y) / (centre - first), -FARTHEST)
-    above = torch.where(last > centre, z[-1] * (y - centre) / (last - centre), FARTHEST)
+    below = torch.where(first < centre, z[0] * (centre - y) / (centre - first), -MOST_DEVIATE)
+    above = torch.where(last > centre, z[-1] * (y - centre) / (last - centre), MOST_DEVIATE)
     # A whole share of the distribution may lie on an outer knot: as much of it as is there counts.
-    below = torch.where((y == first) & (knots[..., 1] == first), -FARTHEST, below)
-    above = torch.where((y == last) & (knots[..., -2] == last), FARTHEST, above)
+    below = torch.where((y == first) & (knots[..., 1] == first), -MOST_DEVIATE, below)
+    above = torch.where((y == last) & (knots[..., -2] == last), MOST_DEVIATE, above)
     at = at.squeeze(-1)
     found = torch.where(at == 0, below, torch.where(at == len(z), above, between))
-    return found.clamp(-FARTHEST, FARTHEST)
+    return found.clamp(-MOST_DEVIATE, MOST_DEVIATE)
 
 
 def value_at(knots: Tensor, z: Tensor, at: Tensor) -> Tensor:
@@ -161,7 +161,7 @@ def add(counts: Tensor, found: Spans, block: Tensor, rounds: Tensor) -> Tensor:
     below, number = found.below(edges(found.low), block)
     below = torch.nn.functional.pad(torch.nn.functional.pad(below, (1, 0)), (0, 1), value=1.0)
     rounds = rounds.unsqueeze(-1)
-    new = (counts * MEMORY**rounds + rounds * below.diff(dim=-1)).to(counts)
+    new = (counts * AGING**rounds + rounds * below.diff(dim=-1)).to(counts)
     return torch.where(number > 0, new, counts)
 
 
@@ -173,7 +173,7 @@ def calibrated(counts: Tensor, at: Tensor) -> Tensor:
     here = torch.searchsorted(below, wanted, right=True).clamp(1, BINS)
     a, b = below.gather(-1, here - 1), below.gather(-1, here)
     part = ((wanted - a) / (b - a)).nan_to_num(nan=0.5).clamp(0, 1)
-    far = at.new_tensor([FARTHEST])
+    far = at.new_tensor([MOST_DEVIATE])
     ends = torch.cat([-far, edges(at), far])
     left, right = ends[here - 1], ends[here]
     # Inside bins the distribution is normal near the middle, even farther out.

@@ -99,7 +99,7 @@ class CorrectionEngine(Engine):
         self.settings, self.models, self.h = settings, models, h
         self.device, self.said = torch.device("cpu"), set()
         calibrated = settings.calibration is not None
-        self.judge = Judge(h, levels, 2 if settings.gate else 1, calibrated, SAME_IN_FLOAT64)
+        self.judge = Judge(h, levels, 2 if settings.gate else 1, calibrated, SAME_IN_FLOAT64, by_lead=True)
         self.rounds = 0.5 ** torch.arange(self.judge.blocks).double()  # a step: forecasts overlap
         self.cell = ARUCell(FEATURES, settings.alphas, settings.ridge)
         self.window = season if season and season > 3 else max(h, 8)

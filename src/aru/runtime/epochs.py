@@ -27,7 +27,7 @@ class Common(NamedTuple):
     """What the series of a panel have in common."""
 
     effects: CommonEffects | None = None  # of covariates, if the model learns them
-    scores: Tensor | None = None  # (block, bin): where actual values lie in their forecasts, for calibration
+    scores: Tensor | None = None  # (1, bin): where actual values lie in their forecasts, for calibration
     epoch: int = 0  # how often it was learned
     observations: float = 0.0  # of all series, when it was learned
 

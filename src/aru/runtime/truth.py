@@ -43,20 +43,25 @@ class Learned(NamedTuple):
     """What was learned by comparing forecasts with actual values."""
 
     gate: GateState | tuple[()]  # (*, block, expert)
-    calibration: CalibrationState | tuple[()]  # (*, block, bin)
+    calibration: CalibrationState | tuple[()]
 
 
 class Judge:
     """Gate and calibration of one horizon. The last expert is the one with all that was learned.
 
     Experts whose relative difference is below `same`, which is mostly rounding, count as equal. Calibration knows a
-    forecast by its median and the ends of central intervals of some levels: the knots, from low to high.
+    forecast by its median and the ends of central intervals of some levels: the knots, from low to high. `by_lead`: it
+    keeps blocks of leads apart, which is for forecasts from every step. Where origins are h steps apart and h is a day,
+    leads are hours, and what is learned of an hour would be said of a lead.
     """
 
-    def __init__(self, h: int, levels: Sequence[float], experts: int, calibrated: bool, same: float) -> None:
+    def __init__(
+        self, h: int, levels: Sequence[float], experts: int, calibrated: bool, same: float, by_lead: bool
+    ) -> None:
         self.experts, self.calibrated, self.h, self.same = experts, calibrated, h, same
         self.block = gate.blocks(h)
         self.blocks = int(self.block[-1]) + 1
+        self.scored = self.block if by_lead else torch.zeros_like(self.block)  # block of calibration, by lead
         self.levels = tuple(levels)
         self.order = sorted(range(len(levels)), key=lambda i: levels[i])
         ends = [(100 + levels[i]) / 200 for i in self.order]
@@ -71,7 +76,7 @@ class Judge:
     def empty(self, *shape: int) -> Learned:
         """The initial state: experts have their first weights, intervals are unchanged."""
         gates = gate.new_gate(*shape, self.blocks, self.experts)
-        counts = calibration.new_calibration(self._k, *shape, self.blocks)
+        counts = calibration.new_calibration(self._k, *shape, int(self.scored[-1]) + 1)
         return Learned(gates if self.gated else (), counts if self.calibrated else ())
 
     def weights(self, learned: Learned) -> Tensor | None:
@@ -90,7 +95,7 @@ class Judge:
             return knots.new_zeros(*knots.shape[:-1], len(quantiles))
         z, knots = self.z.to(knots.device), calibration.tidy(knots, self.z.to(knots.device))
         at = torch.special.ndtri(torch.tensor(list(quantiles), dtype=torch.float64, device=knots.device))
-        moved = self._calibrated(learned.calibration, common, at)[..., self.block.to(knots.device), :]
+        moved = self._calibrated(learned.calibration, common, at)[..., self.scored.to(knots.device), :]
         at = at.expand(*knots.shape[:-1], len(at))
         return calibration.value_at(knots, z, moved.expand_as(at)) - calibration.value_at(knots, z, at)
 
@@ -145,14 +150,15 @@ class Judge:
         return learned
 
     def _learn_scores(self, state: CalibrationState, knots: Tensor, y: Tensor, rounds: Tensor) -> CalibrationState:
-        z, block = self.z.to(y.device), self.block.to(y.device)
+        z, block = self.z.to(y.device), self.scored.to(y.device)
+        rounds = rounds[: int(self.scored[-1]) + 1]
         own = self._calibrated(state, None, z)[..., block, :]  # what the series alone would have issued
         found = calibration.spans(calibration.tidy(knots, z), z, y, own[..., [0, -1]])
         below, number = found.below(own, block)
         low, high = below[..., : self._k].flip(-1), 1 - below[..., -self._k :]
         missed = torch.stack([low, high], -1)[..., [self.order.index(i) for i in range(self._k)], :].movedim(-3, -1)
         share = torch.tensor([(100 - level) / 200 for level in self.levels], device=y.device)[:, None, None]
-        drift = (state.drift + calibration.SPEED * rounds * (missed - share)).to(state.drift)
+        drift = (state.drift + calibration.MISS_RATE * rounds * (missed - share)).to(state.drift)
         drift = drift.clamp(-calibration.MOST_DRIFT, calibration.MOST_DRIFT)
         drift = torch.where((number > 0).squeeze(-1)[..., None, None, :], drift, state.drift)
         return CalibrationState(calibration.add(state.counts, found, block, rounds), drift)
@@ -223,7 +229,9 @@ class Following:
 
     def __init__(self, h: int, gated: bool, calibrated: bool, whole: bool, nonnegative: bool) -> None:
         self.h, self.whole, self.nonnegative = h, whole, nonnegative
-        self.judge = Judge(h, FOLLOWED_LEVELS if calibrated else (), 2 if gated else 1, calibrated, SAME_IN_FLOAT32)
+        self.judge = Judge(
+            h, FOLLOWED_LEVELS if calibrated else (), 2 if gated else 1, calibrated, SAME_IN_FLOAT32, by_lead=False
+        )
         self.quantiles = self.judge.quantiles  # needed in addition to those of the user
 
     @classmethod
