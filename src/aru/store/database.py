@@ -28,7 +28,7 @@ TIMEOUTS = {
 }
 # Records change as a whole. Compressed, the new one fits beside the old one in a page: the index need not change, and
 # the room of older ones is used again without a vacuum. A server without LZ4 compresses in its own way.
-RECORDS = """
+RECORD_TABLES = """
     CREATE TABLE about (description text NOT NULL);
     CREATE TABLE series (id bytea PRIMARY KEY, record bytea NOT NULL) WITH (fillfactor = 45);
     ALTER TABLE series ALTER record SET STORAGE MAIN;
@@ -39,12 +39,15 @@ RECORDS = """
     EXCEPTION WHEN OTHERS THEN NULL;
     END $$;
 """
-PARTS = """
+PART_TABLE = """
     CREATE TABLE part (
         slot bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, transactions bigint NOT NULL, newest bigint
     ) WITH (fillfactor = 10);
 """
-STEPS = (RECORDS, PARTS)  # of the tables, each from one version to the next; never change one that was released
+STEPS = (
+    RECORD_TABLES,
+    PART_TABLE,
+)  # of the tables, each from one version to the next; never change one that was released
 
 
 def connect(address: Address) -> Session:
