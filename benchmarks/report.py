@@ -197,6 +197,45 @@ def service() -> str:
     return f"{table(head, rows)}\n\n{_machine(found)}{source('service.json', found)}"
 
 
+def postgres() -> str:
+    found = read("postgres.json")
+    bulk = [
+        (
+            f"{r['series']:,}",
+            f"{r['sqlite_per_second']:,}",
+            f"{r['postgres_per_second']:,}",
+            r["ratio"],
+            f"{r['sqlite_cpu_us']:.0f}",
+            f"{r['postgres_cpu_us']:.0f} + {r['server_cpu_us']:.0f}",
+        )
+        for r in found["bulk"]
+    ]
+    head = ["series", "SQLite/s", "PostgreSQL/s", "ratio", "SQLite, CPU", "PostgreSQL, CPU, client + server"]
+    alone = {r["clients"]: r["per_second"] for r in found["single"] if r["store"] == "postgres"}
+    single = [
+        (
+            r["clients"],
+            r["store"],
+            f"{r['per_second']:,.0f}",
+            round(r["per_second"] / alone[r["clients"]], 2),
+            r["p50_ms"],
+            f"{r['service_cpu_us']:.0f} + {r['server_cpu_us']:.0f} + {r['client_cpu_us']:.0f}",
+        )
+        for r in found["single"]
+    ]
+    posts = [
+        "clients",
+        "states in",
+        "posts/s",
+        "to one process on PostgreSQL",
+        "p50 ms",
+        "CPU: service + server + client",
+    ]
+    text = "Posts of one observation, each client waiting for its answer; microseconds of CPU for each:"
+    origin = _machine(found) + source("postgres.json", found)
+    return f"{table(head, bulk)}\n\n{text}\n\n{table(posts, single)}\n\n{origin}"
+
+
 def spark() -> str:
     found = read("spark.json")
     rows = [
@@ -290,6 +329,7 @@ PAGES = {
         "growth": growth,
         "stream": stream,
         "service": service,
+        "postgres": postgres,
     },
     "scale.md": {"spark": spark, "layouts": layouts},
     "pretrained.md": {"pretrained": pretrained},

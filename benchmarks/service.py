@@ -31,10 +31,25 @@ from benchmarks.stream import RANDOM, frame, trained
 TICK = os.sysconf("SC_CLK_TCK")
 
 
+def family(parent: int) -> list[int]:
+    """A process and all that it has started."""
+    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    return [parent, *(process for child in children for process in family(int(child)))]
+
+
+def cpu_of(parent: int) -> float:
+    """Seconds of CPU of a process and all that it has started."""
+    total = 0.0
+    for process in family(parent):
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        total += (int(fields[11]) + int(fields[12])) / TICK
+    return total
+
+
 class Service:
     """`aru serve` on a free port."""
 
-    def __init__(self, model: Path, state: Path, *options: str) -> None:
+    def __init__(self, model: Path, state: str | Path, *options: str) -> None:
         command = [sys.executable, "-m", "aru.cli", "serve", model, "--state", state, "--port", "0", "--json", *options]
         self.child = subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"})
         assert self.child.stdout is not None
@@ -43,8 +58,7 @@ class Service:
 
     def cpu(self) -> float:
         """Seconds of CPU so far."""
-        fields = Path(f"/proc/{self.child.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / TICK
+        return cpu_of(self.child.pid)
 
     def stop(self) -> None:
         self.child.send_signal(signal.SIGTERM)
@@ -80,11 +94,11 @@ async def crowd(service: Service, requests: list[list[bytes]]) -> list[float]:
     return [second for seconds in await asyncio.gather(*map(client, requests)) for second in seconds]
 
 
-def single(service: Service, clients: int, rounds: int) -> dict[str, Any]:
+def single(service: Service, clients: int, rounds: int, turn: int = 0) -> dict[str, Any]:
     """Every client sends one observation of a series of its own after the other, all of which began at other times."""
 
     def observations(number: int, days: range) -> bytes:
-        names = {"unique_id": f"{clients}-{number:06}"}
+        names = {"unique_id": f"{clients}-{turn}-{number:06}"}
         rows = [
             {**names, "ds": str(np.datetime64("2024-01-01") + day), "y": 100.0 + (number * 7 + day * 3) % 50}
             for day in days

@@ -53,6 +53,12 @@ class Server:
         (folder / "data" / "postgresql.auto.conf").write_text(f"{CONFIGURATION}unix_socket_directories = '{folder}'\n")
         (folder / "data" / "pg_hba.conf").write_text(ACCESS)
 
+    @property
+    def pid(self) -> int:
+        """The server's first process."""
+        assert self._process is not None
+        return self._process.pid
+
     def url(self, database: str, user: str = USER, **query: str) -> str:
         """The address of a database."""
         more = "".join(f"&{name}={value}" for name, value in query.items())

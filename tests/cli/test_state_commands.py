@@ -15,6 +15,7 @@ from aru import Stream
 from aru.errors import StorageError
 from aru.forecaster import Forecaster
 from tests.cli.running import IDS, TINY, aru, fails, sales, write
+from tests.postgres import Server, new_url
 
 
 @pytest.fixture
@@ -156,3 +157,36 @@ def test_state_refuses_what_is_no_store(data: Path, tmp_path: Path) -> None:
     table.write_text("nothing of the kind")
     assert "cannot be read" in fails("state", "import", table, tmp_path / "new.db")
     assert sorted(os.listdir(tmp_path)) == ["sales.csv", "table.parquet"]
+
+
+def test_state_commands_take_the_address_of_a_postgres_database(
+    model: Path, store: Path, tmp_path: Path, postgres_url: str, postgres_server: Server
+) -> None:
+    """As they take a file; none shows the password, and none creates what it looks into."""
+    ours = postgres_url.replace("@", ":s3cret@", 1)
+    for look in (["info", ours], ["export", ours, tmp_path / "x.parquet"], ["forget", ours, "--ids", "a"]):
+        message = fails("state", *look)
+        assert "holds no store. Give the address of one." in message
+        assert "s3cret" not in message
+    file = tmp_path / "states.parquet"
+    aru("state", "export", store, file)
+    shown = [aru("state", "import", file, ours), aru("state", "info", ours, "--json")]
+    shown += [aru("state", "export", ours, tmp_path / "again.parquet")]
+    shown += [aru("state", "rewind", ours, "--model", model, "--ids", "new", "--before", "2024-01-27", "--json")]
+    shown += [aru("state", "forget", ours, "--ids", "new", "--json")]
+    assert [result.code for result in shown] == [0] * 5, shown
+    assert not any("s3cret" in text for result in shown for text in (result.out, result.err))
+    one, two = aru("state", "info", store, "--json").json, shown[1].json
+    assert {**two, "store": ""} == {**one, "store": ""}
+    assert two["store"] == postgres_url
+    assert (shown[3].json["rows"], shown[4].json["series"]) == (1, 3)
+    assert "is no SQLite file. Use pg_dump" in fails("state", "backup", ours, tmp_path / "copy.db")
+
+    history = write(sales(0, 27, [*IDS, "new"]), tmp_path / "history.csv")
+    target = new_url(postgres_server)
+    migrate = ("state", "migrate", ours, target, "--model", model, "--data", history, "--json")
+    assert aru(*migrate).json == {"store": target, "series": 4, "applied": 4 * 27, "notes": []}
+    assert "has states already. Choose a new one." in aru(*migrate).err
+    with Stream(model, target) as stream:
+        assert stream.series()["observations"].tolist() == [27] * 4
+        assert stream.update(sales(27, 28, [*IDS, "new"])).applied == 4

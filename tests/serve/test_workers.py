@@ -114,7 +114,8 @@ def kill_workers(saved: Path, trained: Forecaster, server: postgres.Server, work
     """Kill workers of a service and its database, and return the number of rows that were sent and found."""
     state, rng = postgres.new_url(server), random.Random(1)
     process = Process(saved, state, "--workers", "2")
-    threading.Thread(target=lambda: process.child.stderr and process.child.stderr.read(), daemon=True).start()
+    log = threading.Thread(target=process.child.communicate)  # reads it, or the service would wait
+    log.start()
     victims = ["worker"] * workers + ["database"] * databases
     rng.shuffle(victims)
     clients = Clients(process.url, 8 * len(victims))
@@ -129,5 +130,5 @@ def kill_workers(saved: Path, trained: Forecaster, server: postgres.Server, work
             os.kill(rng.choice(alive_ones), signal.SIGKILL)
     clients.finish()
     process.child.send_signal(signal.SIGTERM)
-    process.child.wait(60)
+    log.join(60)
     return clients.check(saved, trained, state)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from aru import Adapter, Stream
+from aru import Adapter, Forecaster, Stream
 from aru.errors import ConfigError, StorageError
 from aru.store import About, open_existing, open_store
 from aru.store.address import name_of, read_address
@@ -452,6 +452,35 @@ def test_a_database_of_another_model_is_refused(postgres_url: str) -> None:
         Stream(other, postgres_url)
     with Stream(one, postgres_url) as stream:
         assert stream.predict(level=[80]).equals(kept)
+
+
+def test_streams_on_one_database_see_what_the_other_wrote(postgres_url: str) -> None:
+    """Each keeps the records of its latest update at hand, and must notice that they are old."""
+    model = make(**BASE).fit(both(range(TRAINED)))
+    alone = Stream(model)
+    with Stream(model, postgres_url) as one, Stream(model, postgres_url) as other:
+        for day in range(TRAINED, TRAINED + 8):
+            writer, reader = (one, other) if day % 3 else (other, one)
+            for stream in (writer, alone):
+                stream.update(both([day]))
+            assert reader.update(both([day])).duplicates == 2
+            for stream in (one, other):
+                assert stream.predict(level=[80]).equals(alone.predict(level=[80]))
+        assert one.forget(["a"]) == 1
+        assert other.keys() == ["b"]
+        assert other.update(both([40])).new_series == ["a"]
+
+
+def test_processes_that_begin_a_pretrained_model_agree_on_its_types(postgres_url: str) -> None:
+    """The first frame decides them, whoever gets it."""
+    model = Forecaster.from_pretrained("nano", h=2, freq=1)
+    frame = {"unique_id": [7] * 20, "ds": list(range(20)), "y": [float(i % 5) for i in range(20)]}
+    with Stream(model, postgres_url) as one, Stream(model, postgres_url) as other:
+        assert one.update(frame).new_series == [7]
+        later = {"unique_id": [7, 8], "ds": [20, 20], "y": [1.5, 2.5]}
+        assert other.update(later).new_series == [8]
+        assert one.keys() == other.keys() == [7, 8]
+        assert one.predict(ids=[8]).equals(other.predict(ids=[8]))
 
 
 def test_an_adapter_keeps_its_states_there(postgres_url: str) -> None:

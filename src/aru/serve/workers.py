@@ -56,11 +56,11 @@ def serve_together(work: Work, started: Callable[[str], None] = lambda _: None) 
     bind(work.options, share=False).close()  # nobody else may be there, not even one who would share it
     with contextlib.closing(bind(work.options, share=True)) as place, _asked_to_stop() as stop:
         work = work._replace(options=dataclasses.replace(work.options, port=place.getsockname()[1]))
-        start_logs(work.options.json_log)
         workers = [_start(work) for _ in range(work.options.workers)]
         try:
             addresses = [_first_word(worker, stop) for worker in workers]
             if addresses[0] is not None and None not in addresses:
+                start_logs(work.options.json_log)
                 started(addresses[0])
                 _watch(work, workers, stop)
         finally:

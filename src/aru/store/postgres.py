@@ -34,8 +34,8 @@ KEPT_OPEN = 8  # idle connections
 FLUSHED = 2**25  # bytes of changes that are kept before they are sent
 SMALL = 2**19  # bytes of changes that are sent together with the end of the transaction
 TOGETHER = 2**7  # records a statement: more of them do not fit the memory that a server gives it
-ASKED = 2**10  # records that are read at a time
-HEAD = "SELECT coalesce(sum(transactions), 0)::bigint, max(newest) FROM part"
+READ_AT_ONCE = 2**10  # records that are read at a time
+VERSION_AND_NEWEST = "SELECT coalesce(sum(transactions), 0)::bigint, max(newest) FROM part"
 SMALLEST = -(2**63)  # integer id
 _stores: weakref.WeakSet[PostgresStore] = weakref.WeakSet()
 
@@ -61,7 +61,7 @@ class PostgresStore(Store):
     def reading(self) -> Iterator[Transaction]:
         """A consistent view. Readers and writers do not wait for each other."""
         with database.named_errors(self.address):
-            begun = self._begin(f"BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY; {HEAD}")
+            begun = self._begin(f"BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY; {VERSION_AND_NEWEST}")
             with self._ending(begun.connection):
                 yield _View(begun.connection, _head(begun))
                 begun.connection.execute("COMMIT")
@@ -86,8 +86,8 @@ class PostgresStore(Store):
     def close(self) -> None:
         """Close idle connections."""
         self._after_fork()
-        while self._idle:
-            self._idle.pop().close()
+        while (session := self._waiting()) is not None:
+            session.close()
 
     def __del__(self) -> None:
         if self._process == os.getpid():
@@ -96,8 +96,8 @@ class PostgresStore(Store):
     def _begin(self, statements: str) -> psycopg.Cursor[tuple[Any, ...]]:
         """Begin a transaction. A connection that waited here may have lost its server since: then a new one does."""
         self._after_fork()
-        if self._idle:
-            session = self._idle.pop()
+        session = self._waiting()
+        if session is not None:
             try:
                 return _executed(session, statements)
             except psycopg.OperationalError:
@@ -105,6 +105,12 @@ class PostgresStore(Store):
                     raise
             self.close()  # others have lost it as well
         return _executed(self._connect(), statements)
+
+    def _waiting(self) -> Session | None:
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return None
 
     @contextlib.contextmanager
     def _ending(self, session: Session) -> Iterator[None]:
@@ -203,8 +209,8 @@ class _View(Transaction):
     def _load(self, ids: Sequence[bytes], kind: Kind) -> dict[bytes, bytes | None]:
         found: dict[bytes, bytes | None] = {}
         with self._session.cursor(binary=True) as cursor:
-            for at in range(0, len(ids), ASKED):
-                some = list(ids[at : at + ASKED])
+            for at in range(0, len(ids), READ_AT_ONCE):
+                some = list(ids[at : at + READ_AT_ONCE])
                 found.update(cursor.execute(f"SELECT id, record FROM {kind} WHERE id = ANY(%b)", [some]).fetchall())
         return found
 
@@ -242,7 +248,7 @@ class _Change(_View):
         self._session, self._locked = session, {_as_bytes(key) for key in keys or ()}
         with session.pipeline():
             made = self._lock(self._locked, "series")
-            asked = session.execute(HEAD)  # when nobody else can change these series any more
+            asked = session.execute(VERSION_AND_NEWEST)  # when nobody else can change these series any more
         self._made["series"] = {id for cursor in made for (id,) in cursor}
         super().__init__(session, _head(asked))
 
@@ -292,10 +298,13 @@ class _Change(_View):
     def _load(self, ids: Sequence[bytes], kind: Kind) -> dict[bytes, bytes | None]:
         kept = self._changed[kind]
         unsent = [id for id in ids if id not in kept] if kept else ids
-        if kind == "request" and not self._alone and unsent:  # to be read, changed and written by one at a time
-            for cursor in self._lock(set(unsent), kind):
-                self._made[kind].update(id for (id,) in cursor)
-        return {**super()._load(unsent, kind), **kept}
+        if kind != "request" or self._alone:
+            return {**super()._load(unsent, kind), **kept}
+        with self._session.pipeline():  # digests are read, changed and written by one at a time
+            made = self._lock(set(unsent), kind)
+            found = super()._load(unsent, kind)
+        self._made[kind].update(id for cursor in made for (id,) in cursor)
+        return {**found, **kept}
 
     def _ids(self, kind: Kind) -> set[bytes]:
         kept = self._changed[kind]
@@ -309,9 +318,9 @@ class _Change(_View):
             "ON CONFLICT (id) DO UPDATE SET record = '' WHERE false RETURNING id"
         )
         ordered, cursors = sorted(ids), []
-        for at in range(0, len(ordered), ASKED):
+        for at in range(0, len(ordered), READ_AT_ONCE):
             cursors.append(self._session.cursor(binary=True))
-            cursors[-1].execute(statement, [ordered[at : at + ASKED]])
+            cursors[-1].execute(statement, [ordered[at : at + READ_AT_ONCE]])
         return cursors
 
     def _flush(self) -> None:
