@@ -43,9 +43,12 @@ def test_the_solve_is_that_of_the_package(monkeypatch: pytest.MonkeyPatch) -> No
         weight=torch.full((SERIES,), float(rows)),
         negative=torch.ones(SERIES),
     )
-    common = learn_effects(package, unknown_effects(k), float(rows * SERIES))
+    alike = np.ones((SERIES, 1))
+    common = learn_effects(package, alike, unknown_effects(k), float(rows * SERIES))
     assert common.way == PLAIN_VALUES
-    torch.testing.assert_close(solved(Rules(), sums).detach(), coefficients(package, common), atol=0.02, rtol=0.02)
+    torch.testing.assert_close(
+        solved(Rules(), sums).detach(), coefficients(package, alike, common).own, atol=0.02, rtol=0.02
+    )
 
 
 def test_effects_are_found_and_useless_columns_are_not() -> None:
