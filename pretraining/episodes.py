@@ -204,6 +204,7 @@ def solved(rules: Rules, sums: Sums) -> Tensor:
         mean = theta.sum(1) / spread / sure
         relevance = (mean.square() + 1 / sure).clamp(min=1e-9)
         apart = (theta - mean.unsqueeze(1)).square().sum(1) + covariance.diagonal(dim1=-2, dim2=-1).sum(1)
+        apart = apart + SERIES / sure
         spread = ((apart + PRIOR_SERIES * prior) / (SERIES + PRIOR_SERIES)).clamp(min=1e-7)
         noise = noise_of(left_over(theta) + (xx * covariance).sum((-2, -1)))
     return (theta * unit.unsqueeze(-1)).flatten(0, 1)

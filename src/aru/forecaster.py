@@ -301,17 +301,9 @@ class Forecaster:
             twin.trained = begin_trained(with_types(trained.runtime, integer_ids, datetime, zone, schema))
         return twin
 
-    def frozen(self) -> Forecaster:
-        """The same model, which goes on learning about each series, but not what they have in common."""
-        twin = self.__copy__()
-        engine = twin.runtime.engine
-        engine.common = engine.common._replace(observations=math.inf)
-        return twin
-
     def without_series(self) -> Forecaster:
         """The same model without the state of any series."""
-        trained = self._require_training()
-        twin = self.__copy__()
+        twin, trained = self.__copy__(), self._require_training().copy()
         twin.trained = trained._replace(table=StateTable([], trained.runtime.no_records().now), requests=())
         return twin
 

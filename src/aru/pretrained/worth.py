@@ -15,7 +15,7 @@ from aru.pretrained.effects import LOGS, CommonEffects, EffectSums, LocalFits
 
 INTERVAL = 0.8  # probability that an effect lies between `low` and `high`
 AT_ONCE = 2**8  # series whose covariances are computed at a time
-OTHERS = "(others)"
+OTHERS, OTHER_DAYS = "(others)", "other days"
 
 
 class Contrast(NamedTuple):
@@ -64,7 +64,7 @@ def _of_holidays(schema: Schema) -> list[Contrast]:
         difference = _difference(schema, "", factor)
         if factor.level:
             difference = difference + _difference(schema, "", Factor("holiday"))
-        found.append(Contrast(HOLIDAY, factor.level or kinds[factor.kind], "other days", difference))
+        found.append(Contrast(HOLIDAY, factor.level or kinds[factor.kind], OTHER_DAYS, difference))
     return found
 
 

@@ -11,7 +11,7 @@ import pandas as pd
 from aru.errors import NotFittedError
 from aru.pretrained.effects import LOGS
 from aru.pretrained.traits import Traits
-from aru.pretrained.worth import contrasts, worth_of_panel, worth_of_series
+from aru.pretrained.worth import OTHER_DAYS, contrasts, worth_of_panel, worth_of_series
 from aru.runtime.epochs import sampled
 from aru.runtime.forecasting import ForecastRuntime
 from aru.runtime.forest_plot import Forest, ForestRow, Picture, draw
@@ -54,7 +54,7 @@ def draw_effects(runtime: ForecastRuntime, all_: Found, some: Found | None, path
     panel = effects_of(runtime, *all_, panel=True)
     series = None if some is None else effects_of(runtime, *some, panel=False)
     rows = [
-        ForestRow(str(covariate), f"{value} against {against}", share)
+        ForestRow(str(covariate), str(value) if against == OTHER_DAYS else f"{value} against {against}", share)
         for covariate, value, against, share in zip(
             panel["covariate"], panel["value"], panel["against"], panel["share"], strict=True
         )

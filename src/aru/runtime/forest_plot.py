@@ -61,7 +61,7 @@ def draw(forest: Forest) -> Picture:
     low, high = _range(forest)
     body: list[str] = []
     many = len(forest.series) > NAMED
-    digits = max(0, 1 - math.floor(math.log10((high - low) / 10)))  # of the sizes
+    digits = max(0, 2 - math.floor(math.log10((high - low) / 5)))  # of the sizes
 
     def x(value: float) -> float:
         inside = min(max(value, low), high)
@@ -85,7 +85,14 @@ def draw(forest: Forest) -> Picture:
         body.append(_text(24, at + 4, _cut(row.label), "start"))
         body.append(_line(x(left), x(right), at, PANEL_BLUE, 7, 0.25))
         body.append(f'<circle cx="{x(middle):.1f}" cy="{at:.1f}" r="5" fill="{PANEL_BLUE}"/>')
-        body.append(_text(WIDTH - 12, at + 4, f"{middle:+,.{digits}f}{forest.unit and ' ' + forest.unit}", "end"))
+        body.append(
+            _text(
+                WIDTH - 12,
+                at + 4,
+                f"{round(middle, digits) + 0.0:+,.{digits}f}{forest.unit and ' ' + forest.unit}",
+                "end",
+            )
+        )
     for i, values in enumerate(forest.series.values()):
         colour = COLOURS[0] if many else COLOURS[i]
         for at, (middle, left, right) in zip(places, values.tolist(), strict=True):

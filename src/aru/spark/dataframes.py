@@ -93,7 +93,7 @@ def learned(forecaster: Forecaster, df: DataFrame) -> Forecaster:
         static = latest_rows(found) if settings.stat_exog_list else None
         forecaster = copy.copy(forecaster)
         forecaster.update(found, static, allow_jump=True)
-    return forecaster.frozen()
+    return forecaster
 
 
 def latest_rows(rows: pd.DataFrame) -> pd.DataFrame:
@@ -101,14 +101,13 @@ def latest_rows(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.sort_values("ds", kind="stable").drop_duplicates("unique_id", keep="last")
 
 
-def refuse_unlearned(forecaster: Forecaster, where: str) -> Forecaster:
+def refuse_unlearned(forecaster: Forecaster, where: str) -> None:
     """Refuse a pretrained model with covariates that was never updated, where there is no history to learn from."""
     if forecaster.runtime.engine.learned_late and forecaster.runtime.epoch is None:
         raise ConfigError(
             f"{where} cannot find out how the covariates of a pretrained model are read",
             "Update the model with the history of some series first, or give the model that `learn_model` returns.",
         )
-    return forecaster.frozen()
 
 
 def by_shard(df: DataFrame, forecaster: Forecaster, shards: int, name: str, *, future: bool = False) -> DataFrame:

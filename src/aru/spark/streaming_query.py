@@ -50,7 +50,7 @@ def forecast_stream(
     """
     spark = observations.sparkSession
     forecaster = dataframes.suited(shipping.load(model), observations)
-    forecaster = dataframes.refuse_unlearned(forecaster, "A stream")
+    dataframes.refuse_unlearned(forecaster, "A stream")
     options = ShardOptions.of(level, correctable_steps, states=False, allow_jump=allow_jump)
     output = dataframes.output_schema(KeyTypes.of(forecaster), dataframes.forecasts_of(forecaster, level), states=False)
     rows = dataframes.by_shard(observations, forecaster, shards, "observations")
