@@ -23,7 +23,7 @@ from aru.models.joint import Joint, Local
 from aru.models.network import Targets
 from aru.models.windowed import Origin, WindowedModel, WindowState
 from aru.nn.cell import ARUCell, ARUState, local_variance, solve_ridge
-from aru.nn.distributions import RECENT, fading, recent_after, recent_before, student_weight, unusual
+from aru.nn.distributions import RECENT_KEPT, fading, recent_after, recent_before, student_weight, unusual
 from aru.nn.ridge import absorb
 from aru.nn.windows import Block, Context, Grid, leads
 from aru.settings import Settings
@@ -146,7 +146,7 @@ class ARU(WindowedModel):
     def age(self, state: WindowState, steps: Int[Tensor, " batch"]) -> WindowState:
         """Unobserved steps only age the statistics."""
         local: Fitted = state.local
-        recent = local.recent * (RECENT ** steps.double()).unsqueeze(-1)
+        recent = local.recent * (RECENT_KEPT ** steps.double()).unsqueeze(-1)
         return self._fit(state._replace(local=local._replace(stats=self.cell.age(local.stats, steps), recent=recent)))
 
     def _fit(self, state: WindowState) -> WindowState:

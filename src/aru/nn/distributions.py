@@ -228,7 +228,7 @@ def student_weight(residual: Tensor) -> Tensor:
     return (STUDENT_DF + 1) / (STUDENT_DF + residual.square())
 
 
-RECENT = 0.5 ** (1 / 4)  # kept of the recent residuals at each row
+RECENT_KEPT = 0.5 ** (1 / 4)  # kept of the recent residuals at each row
 CALM = 2.0  # recent residuals up to as many usual ones make nothing older
 RECENT_ROWS = 256  # rows that are summed at once
 LARGEST_RECENT = 10.0  # a residual counts for no more among the recent ones
@@ -237,7 +237,7 @@ LARGEST_RECENT = 10.0  # a residual counts for no more among the recent ones
 def recent_after(recent: Tensor, residual: Tensor, seen: Tensor) -> Tensor:
     """Aged sum of |r| and number of the residuals so far, (..., 2), after one more row."""
     size = residual.abs().double().clamp(max=LARGEST_RECENT)
-    return RECENT * recent + torch.stack([size * seen, seen.to(size.dtype)], -1)
+    return RECENT_KEPT * recent + torch.stack([size * seen, seen.to(size.dtype)], -1)
 
 
 def unusual(recent: Tensor) -> Tensor:
@@ -257,12 +257,12 @@ def recent_before(residual: Float[Tensor, "batch row"], seen: Bool[Tensor, "batc
     values = torch.stack([size * seen, seen.double()], -1)
     at = torch.arange(RECENT_ROWS, dtype=torch.float64, device=residual.device)
     age = (at[:, None] - at - 1).clamp(min=0)
-    decay = torch.where(at[:, None] > at, RECENT**age, 0.0)
-    kept = (RECENT**at).unsqueeze(-1)
+    decay = torch.where(at[:, None] > at, RECENT_KEPT**age, 0.0)
+    kept = (RECENT_KEPT**at).unsqueeze(-1)
     before, parts = values.new_zeros(len(values), 1, 2), []
     for part in values.split(RECENT_ROWS, 1):
         n = part.shape[1]
         here = decay[:n, :n] @ part + kept[:n] * before
         parts.append(here)
-        before = RECENT * here[:, -1:] + part[:, -1:]
+        before = RECENT_KEPT * here[:, -1:] + part[:, -1:]
     return torch.cat(parts, 1)
