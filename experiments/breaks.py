@@ -8,6 +8,7 @@ the forecast at the end differ from those without it. All rows lie before those 
 
 from __future__ import annotations
 
+import itertools
 import time
 import warnings
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ import pandas as pd
 
 from aru import Forecaster
 from aru.data.scores import scores
-from aru.datasets import load
+from aru.datasets import DESCRIPTIONS, load
 from aru.demo.svg import Scale
 from experiments.curves import broken
 from experiments.data import DATA
@@ -66,9 +67,9 @@ def breaks(name: str, covariates: bool) -> Iterator[dict[str, Any]]:
     for case in ("level", "pattern"):
         found = []
         for rows in (after, after | True):
-            frame = f.cross_validation(broken(df, rows)[case], windows, step)
+            frame = f.cross_validation(broken(df, rows)[case], windows, step, [90])
             order = frame.groupby("unique_id").cutoff.rank(method="dense").astype(int) - 1
-            found.append([scores(part, NAME)["nd"] for _, part in frame.groupby(order)])
+            found.append([scores(part, NAME, 90)["nd"] for _, part in frame.groupby(order)])
         for window, (nd, usual) in enumerate(zip(*found, strict=True)):
             yield {"case": case, "x": window * step / about.h, "value": nd, "usual": usual}
 
@@ -108,23 +109,19 @@ def _end(f: Forecaster, past: pd.DataFrame, futr: pd.DataFrame, h: int) -> tuple
 def draw(rows: pd.DataFrame) -> None:
     """Write pretrained-break.svg: errors as multiples of the usual ones."""
     panels = []
-    for name in PANELS:
-        for covariates in (False, True):
-            part = rows[(rows.dataset == name) & (rows.covariates == covariates)]
-            title = f"{name}, {'with' if covariates else 'without'} covariates"
-            x, y = Scale(0, float(part[part.case == "level"].x.max())), Scale(0.5, 7, log=True)
-            axes = ("rows since the break, in horizons", "ND / usual ND")
-            one = chart(x, y, title, axes, (".1f", ".1f"), (420, 280))
-            one.line(np.array([0.0, 10.0]), np.array([1.2, 1.2]), "line-limit")
-            for case in COLOURS:
-                at = part[part.case == case]
-                one.line(at.x.to_numpy(), (at.value / at.usual).to_numpy(), f"line-{case}")
-            panels.append((title, one))
-    write("pretrained-break", panels, {"level": "new level", "pattern": "new weekly or daily pattern"}, STYLE)
-
-
-STYLE = "".join(f".line-{case}{{stroke:{colour};fill:none}}" for case, colour in COLOURS.items())
-STYLE += ".line-limit{stroke:#9ca3af;fill:none;stroke-dasharray:4 3}"
+    for name, covariates in itertools.product(PANELS, (False, True)):
+        part = rows[(rows.dataset == name) & (rows.covariates == covariates)]
+        title = f"{DESCRIPTIONS[name].title}, {'with' if covariates else 'without'} covariates"
+        end = float(part[part.case == "level"].x.max())
+        axes = ("rows since the break, in horizons", "ND / usual ND")
+        one = chart(Scale(0, end), Scale(0.5, 8, log=True), title, axes, (".1f", ".1f"))
+        one.line(np.array([0.0, end]), np.array([1.2, 1.2]), "ideal")
+        for case in COLOURS:
+            at = part[part.case == case]
+            one.line(at.x.to_numpy(), (at.value / at.usual).to_numpy(), case)
+        panels.append((title, one))
+    legend = {"level": "level times 1.5", "pattern": "another pattern over the calendar", "ideal": "1.2"}
+    write("pretrained-break", panels, 2, legend, COLOURS)
 
 
 def main() -> None:
