@@ -1,9 +1,10 @@
 """How pretrained networks take a break or an outlier: `python -m experiments.breaks` writes the rows and the figure.
 
 From one row on every series is multiplied by 1.5 ("level"), or by factors of the weekday, in hourly data of the time
-of day ("pattern"). ND of the next h rows, against that of the same values without a break: multiplied throughout. Or one
-value, 3 h rows before the end, is replaced by a multiple of the series' mean ("outlier"): by how much median and width of
-the forecast at the end differ from those without it. All rows lie before those that the other experiments test.
+of day ("pattern"). ND of the next h rows, against that of the same values without a break: multiplied throughout. Or
+one value, 3 h rows before the end, is replaced by a multiple of the series' mean ("outlier"): the share of series whose
+median, and whose width, differ by more than 10 % from the forecast without it. All rows lie before those that the other
+experiments test.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def panel(name: str) -> tuple[pd.DataFrame, Any]:
 def forecaster(about: Any, covariates: bool) -> Forecaster:
     """A pretrained network, with the known covariates of the panel or without any."""
     futr = list(about.futr_exog_list) if covariates else []
-    return Forecaster.from_pretrained(SIZE, about.h, about.freq, futr_exog_list=futr)
+    return Forecaster.from_pretrained(SIZE, h=about.h, freq=about.freq, futr_exog_list=futr)
 
 
 def breaks(name: str, covariates: bool) -> Iterator[dict[str, Any]]:
