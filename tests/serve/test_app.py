@@ -32,6 +32,14 @@ def test_observations_are_taken_in(serve: Serve, trained: Forecaster) -> None:
     assert running.post(both([23])).json() == NOTHING | {"duplicates": 2}
 
 
+@pytest.mark.filterwarnings("ignore:y lies far outside")
+def test_an_outlier_is_named(running: Running) -> None:
+    rows = both([TRAINED]).assign(y=lambda df: df.y.where(df.unique_id != "a", 1e6))
+    (held,) = running.post(rows).json()["held_back"]
+    assert (held["unique_id"], held["y"]) == ("a", 1e6)
+    assert running.post(rows).json() == NOTHING | {"duplicates": 2}
+
+
 def test_late_rows(serve: Serve, trained: Forecaster) -> None:
     running = serve(trained)
     wrong = pd.concat([rows("a", [2]), rows("b", [19]).assign(y=-1.0), rows("a", [20])])
