@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx
 import numpy as np
 import pandas as pd
+import pytest
 
 from aru import Forecaster, Stream
 from aru.serve import app as pages
@@ -33,11 +34,12 @@ def test_observations_are_taken_in(serve: Serve, trained: Forecaster) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:y lies far outside")
-def test_an_outlier_is_named(running: Running) -> None:
-    rows = both([TRAINED]).assign(y=lambda df: df.y.where(df.unique_id != "a", 1e6))
-    (held,) = running.post(rows).json()["held_back"]
+def test_an_outlier_is_named(serve: Serve, trained: Forecaster) -> None:
+    running = serve(trained)
+    new = both([TRAINED]).assign(y=lambda df: df.y.where(df.unique_id != "a", 1e6))
+    (held,) = running.post(new).json()["held_back"]
     assert (held["unique_id"], held["y"]) == ("a", 1e6)
-    assert running.post(rows).json() == NOTHING | {"duplicates": 2}
+    assert running.post(new).json() == NOTHING | {"duplicates": 2}
 
 
 def test_late_rows(serve: Serve, trained: Forecaster) -> None:
