@@ -106,11 +106,20 @@ def test_update_equals_the_library(model: Path, new: Path) -> None:
     assert result.code == 0, result
     assert result.json == {
         "model": str(model), "applied": 11, "duplicates": 0, "gaps_filled": 0, "new_series": ["new"], "late": [],
+        "held_back": [],
         "series": 4, "notes": [],
     }  # fmt: skip
     updated = Forecaster.load(model)
     assert updated.ids == expected.ids
     assert updated.predict()["aru"].tolist() == expected.predict()["aru"].tolist()
+
+
+def test_update_names_outliers(model: Path, new: Path) -> None:
+    rows = sales(24, 25)
+    rows.loc[rows.index[0], "y"] = -1e6
+    write(rows, new)
+    result = aru("update", model, new, "--json")
+    assert [(row["unique_id"], row["y"]) for row in result.json["held_back"]] == [(rows.unique_id.iloc[0], -1e6)]
 
 
 def test_update_reports_late_and_known_rows(model: Path, new: Path) -> None:

@@ -240,8 +240,9 @@ def test_updates_learn_what_training_learns(setting: Setting) -> None:
         targets = net.targets(block, grid, origins.scale, net.h)
         lesson = model.lesson(h, leads(x, grid, 0, net.h), targets, origins.scale.unsqueeze(-1))
         informed = origins.informed.unsqueeze(-1).expand_as(targets.observed)
-        single = lesson.h, lesson.u, targets.observed & informed, lesson.weight
-        wanted = model.cell.scan_windows(None, *(v[:, :, :S] for v in single)).state
+        h, u, seen, r = (v[:, :, :S] for v in (lesson.h, lesson.u, targets.observed & informed, lesson.r))
+        weight, fade = model.influence(r, seen)
+        wanted = model.cell.scan_windows(None, h, u, seen, weight, fade=fade).state
     new = Rows(*(v[:, :length] for v in setting.rows))
     nothing = Learned(model.init_state(n), setting.empty)
     found = step(setting, nothing, new, -1 % S, torch.full((n,), length)).state.local.stats

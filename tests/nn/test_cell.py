@@ -18,6 +18,7 @@ from torch import Tensor
 
 from aru.errors import ConfigError, NumericalError
 from aru.nn import cell as cell_module
+from aru.nn import ridge as systems
 from aru.nn.cell import ARUCell, ARUState, solve_ridge
 
 D, ALPHAS, RIDGES = 3, (1.0, 0.9, 0.3), (0.5, 2.0, 0.1)
@@ -228,6 +229,27 @@ def test_absorbing_windows_one_by_one_equals_running_them_at_once() -> None:
         state = cell.absorb(state, theta, h[:, w], y[:, w], mask[:, w], weight[:, w], steps[:, w])
     out = cell.scan_windows(start, h, y, mask, weight, steps)
     close(state, out.state)
+
+
+def test_statistics_fade_at_rows_that_say_so() -> None:
+    """At once, window by window, and as a loop over single rows that multiplies the statistics first."""
+    cell, (h, y) = make_cell(), make_data(4, 5, 3)
+    start = random_state(cell, 4)
+    fade = torch.rand(4, 5, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).clamp(min=0.01)
+    out = cell.scan_windows(start, h, y, fade=fade)
+    whole = rows = start
+    for window in range(5):
+        theta, _ = cell.solve(whole)
+        at = (h[:, window], y[:, window])
+        ones = torch.ones(4, 3, dtype=torch.float64)
+        steps = torch.full((4,), 3)
+        whole = ARUState(*systems.absorb(whole, cell.alphas, theta, *at, ones, steps, fade=fade[:, window]))
+        for t in range(3):
+            faded = ARUState(*(v * fade[:, window, t].reshape(-1, *(1,) * (v.ndim - 1)) for v in rows))
+            rows = cell.absorb(faded, theta, at[0][:, t : t + 1], at[1][:, t : t + 1])
+    for found, one, other in zip(out.state, whole, rows, strict=True):
+        torch.testing.assert_close(found, other)
+        torch.testing.assert_close(one, other)
 
 
 def test_a_window_may_be_absorbed_in_pieces() -> None:

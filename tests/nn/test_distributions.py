@@ -19,16 +19,21 @@ from aru.nn.distributions import (
     MEAN_REACH,
     MIN_SIGMA,
     QUADRATURE_TAIL,
+    RECENT_ROWS,
     Distribution,
     Gaussian,
     NegativeBinomial,
     Params,
     Predictive,
     StudentT,
+    fading,
     inverse_transform,
+    recent_after,
+    recent_before,
     student_quantile,
     student_weight,
     transform,
+    unusual,
 )
 
 LEVELS = (0.001, 0.05, 0.25, 0.5, 0.6, 0.9, 0.995)
@@ -281,3 +286,30 @@ def test_forecasts_keep_their_shape_and_quantiles_their_order(name: str) -> None
     assert values.dtype == forecast.mean().dtype == torch.float64
     assert forecast.mean().shape == (3, 4)
     assert (values.diff(dim=0) >= 0).all()
+
+
+def test_recent_residuals_of_a_whole_history_are_those_of_one_row_after_the_other() -> None:
+    generator = torch.Generator().manual_seed(0)
+    r = 3 * torch.randn(3, 2 * RECENT_ROWS + 7, generator=generator)
+    seen = torch.rand(r.shape, generator=generator) < 0.8
+    found, recent = recent_before(r, seen), torch.zeros(3, 2, dtype=torch.float64)
+    for t in range(r.shape[1]):
+        torch.testing.assert_close(found[:, t], recent)
+        recent = recent_after(recent, r[:, t], seen[:, t])
+
+
+def test_a_lasting_change_is_soon_no_outlier_and_an_outlier_stays_one() -> None:
+    def influence(r: list[float]) -> tuple[list[float], list[float]]:
+        values = torch.tensor([r])
+        unit = unusual(recent_before(values, torch.ones_like(values, dtype=torch.bool)))
+        return student_weight(values / unit)[0].tolist(), fading(unit)[0].tolist()
+
+    weight, fade = influence([0.8] * 20 + [6.0] * 10)
+    assert weight[20] < 0.2
+    assert min(weight[26:]) > 0.5
+    assert max(fade[:21]) == min(fade[:21]) == 1
+    assert max(fade[24:]) < 0.9
+    weight, fade = influence([0.8] * 20 + [1e6] + [0.8] * 10)
+    assert weight[20] < 1e-6
+    assert min(weight[21:]) > 0.9
+    assert min(fade) > 0.9

@@ -91,7 +91,7 @@ def test_a_kernel_is_compiled_where_nothing_can_be_kept(monkeypatch: pytest.Monk
         return function
 
     monkeypatch.setattr(kernels, "njit", njit)
-    assert kernels._compiled(systems) is systems
+    assert kernels.compiled(systems) is systems
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
@@ -138,8 +138,9 @@ def test_absorb_equals_torch(steps: int, together: bool, dtype: torch.dtype) -> 
     """Rows of a network in single precision, and those of a cell in double; the sums are always double."""
     *state, theta, h, y, w, exist = rows(40, 6, steps)
     h, y, w = (v.to(dtype) for v in (h, y, w))
-    new = ridge.absorb(tuple(state), ALPHAS, theta, h, y, w, exist, together)
-    expected = ridge.absorb_torch(tuple(state), ALPHAS, theta, h, y, w, exist, together)
+    fade = torch.rand(w.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    new = ridge.absorb(tuple(state), ALPHAS, theta, h, y, w, exist, together, fade)
+    expected = ridge.absorb_torch(tuple(state), ALPHAS, theta, h, y, w, exist, together, fade)
     for value, other in zip(new, expected, strict=True):
         torch.testing.assert_close(value, other, rtol=1e-12, atol=1e-12)
 

@@ -23,7 +23,15 @@ from tests.making import make
 from tests.shops import BASE, COVARIATES, START, STATIC, TRAINED, both
 
 Serve = Callable[..., "Running"]
-NOTHING = {"applied": 0, "duplicates": 0, "corrected": 0, "gaps_filled": 0, "new_series": [], "late": []}
+NOTHING = {
+    "applied": 0,
+    "duplicates": 0,
+    "corrected": 0,
+    "gaps_filled": 0,
+    "new_series": [],
+    "late": [],
+    "held_back": [],
+}
 
 
 def as_json(frame: pd.DataFrame, *columns: str) -> list[dict[str, Any]]:

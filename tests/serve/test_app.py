@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx
 import numpy as np
 import pandas as pd
+import pytest
 
 from aru import Forecaster, Stream
 from aru.serve import app as pages
@@ -30,6 +31,15 @@ def test_observations_are_taken_in(serve: Serve, trained: Forecaster) -> None:
     assert answer.json() == NOTHING | {"applied": 9, "gaps_filled": 3, "new_series": ["n"]}
     assert_same_forecasts(forecast(running, level=[80]), stream.predict(level=[80]))
     assert running.post(both([23])).json() == NOTHING | {"duplicates": 2}
+
+
+@pytest.mark.filterwarnings("ignore:y lies far outside")
+def test_an_outlier_is_named(serve: Serve, trained: Forecaster) -> None:
+    running = serve(trained)
+    new = both([TRAINED]).assign(y=lambda df: df.y.where(df.unique_id != "a", 1e6))
+    (held,) = running.post(new).json()["held_back"]
+    assert (held["unique_id"], held["y"]) == ("a", 1e6)
+    assert running.post(new).json() == NOTHING | {"duplicates": 2}
 
 
 def test_late_rows(serve: Serve, trained: Forecaster) -> None:

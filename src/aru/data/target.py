@@ -128,6 +128,6 @@ def warn_held(outliers: Mapping[str, Any], clock: Clock | None) -> None:
     if len(outliers["ds"]):
         rows = name_rows(outliers["unique_id"], outliers["ds"], clock)
         warn(
-            f"y lies far outside the range of its series at {rows}. It is held back: it counts as missing, unless later "
-            "values confirm the new range.",
+            f"y lies far outside the range of its series at {rows}. It is held back: it counts as missing. Where the "
+            "range has really changed, the next such value is accepted.",
         )

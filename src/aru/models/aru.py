@@ -2,7 +2,9 @@
 
 The cell regresses z (or its residual from the global forecast) on h with per-series statistics. `aru.models.joint`
 combines its local mean m and variance a with the global network. With `robust`, an observation has the Student-t weight
-of its residual from the forecast of a global head, which is trained together with the final forecast.
+of r / u: r is its residual from the forecast of a global head, which is trained together with the final forecast, in
+units of that forecast's spread, and u = max(1, mean |r| of the latest rows). So a single outlier counts little, and a
+lasting change is soon none. While u > 2, older statistics fade by sqrt(2 / u) at every observation.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from aru.data.rows import Rows
@@ -21,7 +23,7 @@ from aru.models.joint import Joint, Local
 from aru.models.network import Targets
 from aru.models.windowed import Origin, WindowedModel, WindowState
 from aru.nn.cell import ARUCell, ARUState, local_variance, solve_ridge
-from aru.nn.distributions import student_weight
+from aru.nn.distributions import RECENT_KEPT, fading, recent_after, recent_before, student_weight, unusual
 from aru.nn.ridge import absorb
 from aru.nn.windows import Block, Context, Grid, leads
 from aru.settings import Settings
@@ -33,6 +35,7 @@ class Fitted(NamedTuple):
     stats: ARUState
     theta: Float[Tensor, "batch J dim"]
     now: Float[Tensor, "batch J dim"]  # NaN where the solve failed
+    recent: Float[Tensor, "batch 2"]  # aged sum of |r| and number of the latest residuals
 
 
 class LocalFit(NamedTuple):
@@ -44,11 +47,12 @@ class LocalFit(NamedTuple):
 
 
 class Lesson(NamedTuple):
-    """The cell's regression data: features h, target u and weight of each row."""
+    """The cell's regression data: features h, target u, the global head's residual r, whether there was a value."""
 
     h: Float[Tensor, "*batch row dim"]
     u: Float[Tensor, "*batch row"]
-    weight: Float[Tensor, "*batch row"]  # 0 where there was no value
+    r: Float[Tensor, "*batch row"]
+    seen: Float[Tensor, "*batch row"]
 
 
 class ARU(WindowedModel):
@@ -79,7 +83,7 @@ class ARU(WindowedModel):
     def init_local(self, n: int) -> Fitted:
         """Zero statistics: the local mean and variance are 0."""
         stats = self.cell.init_state(n)
-        return Fitted(stats, torch.zeros_like(stats.sxy), torch.zeros_like(stats.sxy))
+        return Fitted(stats, torch.zeros_like(stats.sxy), torch.zeros_like(stats.sxy), stats.sn.new_zeros(n, 2))
 
     def losses(self, block: Block, grid: Grid, scored: slice = slice(None)) -> Losses:
         """Loss of every window, given the statistics of the windows before it, with gradients through these."""
@@ -88,15 +92,11 @@ class ARU(WindowedModel):
         targets = net.targets(block, grid, origins.scale, net.h)
         scale = origins.scale.unsqueeze(-1)
         prior = self.joint.prior(h)
-        u, w = self._cell_rows(targets, prior, scale)
         S = net.stride
-        out = self.cell.scan_windows(
-            None,
-            self.features(h, leads(x, grid, 0, net.h)),
-            u[:, :, :S],
-            (targets.observed & origins.informed.unsqueeze(-1))[:, :, :S],
-            None if w is None else w[:, :, :S],
-        )
+        u, r = (v[:, :, :S] for v in self._cell_rows(targets, prior, scale))
+        seen = (targets.observed & origins.informed.unsqueeze(-1))[:, :, :S]
+        weight, fade = self.influence(r, seen)
+        out = self.cell.scan_windows(None, self.features(h, leads(x, grid, 0, net.h)), u, seen, weight, fade=fade)
         loss = self.value_losses(self.joint(h, Local(out.mean, out.variance, out.sn), prior), targets, scale)
         second = self.joint.second_forecast(h)
         if second is not None:
@@ -145,7 +145,9 @@ class ARU(WindowedModel):
 
     def age(self, state: WindowState, steps: Int[Tensor, " batch"]) -> WindowState:
         """Unobserved steps only age the statistics."""
-        return self._fit(state._replace(local=state.local._replace(stats=self.cell.age(state.local.stats, steps))))
+        local: Fitted = state.local
+        recent = local.recent * (RECENT_KEPT ** steps.double()).unsqueeze(-1)
+        return self._fit(state._replace(local=local._replace(stats=self.cell.age(local.stats, steps), recent=recent)))
 
     def _fit(self, state: WindowState) -> WindowState:
         """Solve for theta of all observations so far; NaN where the solve failed."""
@@ -161,26 +163,46 @@ class ARU(WindowedModel):
 
     def learn(self, local: Fitted, lesson: Lesson, steps: Int[Tensor, " batch"]) -> Fitted:
         """Add rows of the current window to the statistics."""
-        stats = absorb(local.stats, self.cell.alphas, local.theta, *lesson, steps)
-        return local._replace(stats=ARUState(*stats))
+        weight, fade, recent = lesson.seen, None, local.recent
+        if self.robust:
+            units = []
+            for t in range(lesson.r.shape[1]):  # one after the other: several calls or one give the same bits
+                units.append(unusual(recent))
+                after = recent_after(recent, lesson.r[:, t], lesson.seen[:, t])
+                recent = torch.where((t < steps).unsqueeze(-1), after, recent)
+            weight, fade = _influence(lesson.r, lesson.seen, torch.stack(units, 1))
+        stats = absorb(local.stats, self.cell.alphas, local.theta, lesson.h, lesson.u, weight, steps, fade=fade)
+        return local._replace(stats=ARUState(*stats), recent=recent)
 
     def lesson(
         self, h: Float[Tensor, "row 1 dim"], x: Tensor, targets: Targets, scale: Float[Tensor, "row 1"]
     ) -> Lesson:
-        """Features, target and robust weight of each row."""
-        u, w = self._cell_rows(targets, self.joint.prior(h), scale)
-        weight = torch.where(targets.observed, torch.ones_like(u) if w is None else w, 0.0)
-        return Lesson(self.features(h, x), torch.where(targets.observed, u, 0.0), weight)
+        """Features, target and residual of each row."""
+        u, r = (torch.where(targets.observed, v, 0.0) for v in self._cell_rows(targets, self.joint.prior(h), scale))
+        return Lesson(self.features(h, x), u, r, targets.observed.to(u.dtype))
 
-    def _cell_rows(self, targets: Targets, prior: Tensor | None, scale: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The target of the cell, and the weight of each observation."""
-        u, weight = targets.z, None
+    def influence(
+        self, r: Float[Tensor, "batch window row"], seen: Bool[Tensor, "batch window row"]
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """Weight of all rows of consecutive windows, and what is kept of older statistics at each."""
+        if not self.robust:
+            return None, None
+        unit = unusual(recent_before(r.flatten(1), seen.flatten(1))).view_as(r)
+        return _influence(r, seen, unit)
+
+    def _cell_rows(self, targets: Targets, prior: Tensor | None, scale: Tensor) -> tuple[Tensor, Tensor]:
+        """The target of the cell, and the residual of the global head in units of its spread; 0 without such a head."""
+        u, r = targets.z, torch.zeros_like(targets.z)
         if prior is not None:
             params = self.joint.global_params(prior)
             if self.robust:
                 with torch.no_grad():
                     r = (targets.z - self.family.mean(params, scale)) / self.family.spread(params, scale)
-                    weight = student_weight(r)
             if self.fits_residual:
                 u = u - params.mu
-        return u, weight
+        return u, r
+
+
+def _influence(r: Tensor, seen: Tensor, unit: Tensor) -> tuple[Tensor, Tensor]:
+    """Robust weight of each row, and what is kept of older statistics. Missing values have no influence."""
+    return student_weight(r / unit) * seen, torch.where(seen > 0, fading(unit), 1.0)

@@ -250,18 +250,20 @@ class ARUCell(nn.Module):
         mask: Bool[Tensor, "batch window step"] | None = None,
         weight: Float[Tensor, "batch window step"] | None = None,
         steps: Int[Tensor, "batch window"] | None = None,
+        fade: Float[Tensor, "batch window step"] | None = None,
     ) -> Windows:
         """Run consecutive windows: predict every lead of each, then absorb its first rows (`step` <= `lead`).
 
-        Without a state all series start empty. `steps` is how many rows of each window exist, as in `absorb`. Long
-        sequences are computed block by block, which bounds memory.
+        Without a state all series start empty. `steps` is how many rows of each window exist, as in `absorb`; `fade` is
+        what is kept of the statistics at each row, besides their aging. Long sequences are computed block by block,
+        which bounds memory.
         """
         floats = h.shape[0] * len(self.raw_alpha) * (self.input_size + 1) ** 2
         at_once = max(1, min(PREFIX_WINDOWS, FLOATS_AT_ONCE // max(1, floats)))
         blocks = []
         for lo in range(0, max(1, h.shape[1]), at_once):
             part = slice(lo, lo + at_once)
-            inputs = [None if v is None else v[:, part] for v in (mask, weight, steps)]
+            inputs = [None if v is None else v[:, part] for v in (mask, weight, steps, fade)]
             blocks.append(self._scan_block(state, h[:, part], y[:, part], *inputs))
             state = blocks[-1].state
         if len(blocks) == 1:
@@ -283,6 +285,7 @@ class ARUCell(nn.Module):
         mask: Tensor | None,
         weight: Tensor | None,
         steps: Tensor | None,
+        fade: Tensor | None,
     ) -> Windows:
         (B, W, S), J = y.shape, len(self.raw_alpha)
         x_all = systems.with_one(h)
@@ -299,6 +302,13 @@ class ARUCell(nn.Module):
         gap = seen[:, :, None] - seen[:, None, 1:]
         before = torch.ones(W + 1, W, dtype=torch.bool, device=h.device).tril(-1)
         decay = torch.where(before, alphas[:, None, None] ** gap.clamp(min=0).unsqueeze(1), 0.0)  # (., J, W + 1, W)
+        kept = alphas ** seen.unsqueeze(-1)  # (., W + 1, J): of the initial state
+        if fade is not None:
+            later, window = systems.faded(fade, steps)
+            aged = aged * later.unsqueeze(2)
+            fades = nn.functional.pad(window.squeeze(-1).cumsum(1), (1, 0))  # logarithms, (B, W + 1)
+            decay = decay * (fades[:, :, None] - fades[:, None, 1:]).clamp(max=0).exp().unsqueeze(1)
+            kept = kept * fades.exp().unsqueeze(-1)
 
         def prefix(contribution: Tensor, initial: Tensor | None) -> Tensor:
             """From (B, W, J, *) and (B, J, *) to the statistics at each origin and after the last: (B, W + 1, J, *)."""
@@ -309,7 +319,7 @@ class ARUCell(nn.Module):
             else:
                 sums = torch.einsum("bjvw,bwjs->bvjs", decay, flat)
             if initial is not None:
-                sums = sums + (alphas ** seen.unsqueeze(-1)).unsqueeze(-1) * initial.reshape(B, 1, J, size)
+                sums = sums + kept.unsqueeze(-1) * initial.reshape(B, 1, J, size)
             return sums.reshape(B, W + 1, *contribution.shape[2:])
 
         wx = aged.mT.unsqueeze(-1) * x.unsqueeze(3)  # (B, W, S, J, dim)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn.functional import softplus
 
@@ -226,3 +226,43 @@ class Samples(NamedTuple):
 def student_weight(residual: Tensor) -> Tensor:
     """Weight of a standardised residual in a Student-t fit: (nu + 1) / (nu + r^2)."""
     return (STUDENT_DF + 1) / (STUDENT_DF + residual.square())
+
+
+RECENT_KEPT = 0.5 ** (1 / 4)  # kept of the recent residuals at each row
+CALM = 2.0  # recent residuals up to as many usual ones make nothing older
+RECENT_ROWS = 256  # rows that are summed at once
+LARGEST_RECENT = 10.0  # a residual counts for no more among the recent ones
+
+
+def recent_after(recent: Tensor, residual: Tensor, seen: Tensor) -> Tensor:
+    """Aged sum of |r| and number of the residuals so far, (..., 2), after one more row."""
+    size = residual.abs().double().clamp(max=LARGEST_RECENT)
+    return RECENT_KEPT * recent + torch.stack([size * seen, seen.to(size.dtype)], -1)
+
+
+def unusual(recent: Tensor) -> Tensor:
+    """By how much residuals have been larger than usual of late: u = max(1, mean |r|), one unit counted as known."""
+    total, number = recent.unbind(-1)
+    return (total / (number + 1)).clamp(min=1)
+
+
+def fading(unit: Tensor) -> Tensor:
+    """What is kept of older statistics at an observation: all, or sqrt(2 / u) while residuals are unusually large."""
+    return (CALM / unit.clamp(min=CALM)).sqrt()
+
+
+def recent_before(residual: Float[Tensor, "batch row"], seen: Bool[Tensor, "batch row"]) -> Tensor:
+    """`recent_after` all rows before each row, from nothing: (batch, row, 2), in parallel."""
+    size = residual.abs().double().clamp(max=LARGEST_RECENT)
+    values = torch.stack([size * seen, seen.double()], -1)
+    at = torch.arange(RECENT_ROWS, dtype=torch.float64, device=residual.device)
+    age = (at[:, None] - at - 1).clamp(min=0)
+    decay = torch.where(at[:, None] > at, RECENT_KEPT**age, 0.0)
+    kept = (RECENT_KEPT**at).unsqueeze(-1)
+    before, parts = values.new_zeros(len(values), 1, 2), []
+    for part in values.split(RECENT_ROWS, 1):
+        n = part.shape[1]
+        here = decay[:n, :n] @ part + kept[:n] * before
+        parts.append(here)
+        before = RECENT_KEPT * here[:, -1:] + part[:, -1:]
+    return torch.cat(parts, 1)

@@ -41,10 +41,11 @@ def absorb(
     w: Tensor,
     steps: Tensor,
     together: bool,
+    fade: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """See `aru.nn.ridge.absorb`."""
     new = tuple(np.array(_array(v)) for v in state)
-    rows = tuple(map(_array, (alphas, theta, h, y, w, steps)))
+    rows = tuple(map(_array, (alphas, theta, h, y, w, fade, steps)))
     part = -(-FLOATS_A_PART // new[0][0].size)
     in_parallel(lambda lo, hi: _absorb(*new, *rows, together, lo, hi), len(h), part)
     sxx, sxy, sn, ss = map(torch.from_numpy, new)
@@ -55,17 +56,18 @@ def _array(value: Tensor) -> Any:
     return np.ascontiguousarray((value.detach() if value.requires_grad else value).numpy())
 
 
-def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile a function when it is first called, and keep the result for other processes if possible."""
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": {"contract"}}
     try:
         kept: Callable[..., Any] = njit(function, cache=True, **options)
         return kept
     except RuntimeError:  # no writable folder for the cache: every process compiles again
-        compiled: Callable[..., Any] = njit(function, **options)
-        return compiled
+        made: Callable[..., Any] = njit(function, **options)
+        return made
 
 
-@_compiled
+@compiled
 @no_type_check
 def _solve(A, b, ridge, theta, failed, lo, hi):
     """Solve systems lo to hi by Cholesky. Row d of L holds the right-hand side, for the forward substitution."""
@@ -115,9 +117,9 @@ def _solve(A, b, ridge, theta, failed, lo, hi):
                 theta[at + s, i] = L[d, i, s] if good[s] else 0.0
 
 
-@_compiled
+@compiled
 @no_type_check
-def _absorb(sxx, sxy, sn, ss, alphas, theta, h, y, w, steps, together, lo, hi):
+def _absorb(sxx, sxy, sn, ss, alphas, theta, h, y, w, fade, steps, together, lo, hi):
     """Update series lo to hi in place, row by row: one call or several calls give the same bits."""
     J, d = sxy.shape[1:]
     x = np.ones(d)  # of one row, in double precision; the constant comes last
@@ -126,7 +128,7 @@ def _absorb(sxx, sxy, sn, ss, alphas, theta, h, y, w, steps, together, lo, hi):
             x[:-1] = h[b, row]
             u, weight = np.float64(y[b, row]), np.float64(w[b, row])
             for j in range(J):
-                alpha = 1.0 if together and row else alphas[j]
+                alpha = (1.0 if together and row else alphas[j]) * fade[b, row]
                 residual = u
                 for i in range(d):
                     residual -= theta[b, j, i] * x[i]
@@ -164,7 +166,7 @@ def screen(
     return [torch.from_numpy(value) for value in new], torch.from_numpy(held)
 
 
-@_compiled
+@compiled
 @no_type_check
 def _screen(low, high, last, values, doubt, waited, y, came, starts, lengths, skipped, held, lo, hi):
     for i in range(lo, hi):
@@ -221,7 +223,7 @@ def absorb_effects(sums: Sequence[Tensor], x: Tensor, y: Tensor, observed: Tenso
     return [torch.from_numpy(value) for value in new]
 
 
-@_compiled
+@compiled
 @no_type_check
 def _absorb_effects(xx, xz, zz, weight, slope, level, seen, size, rows, negative, x, y, observed, steps, lo, hi):
     """Take in rows of series lo to hi. Sums are rounded to single precision after every row, however rows are cut."""
@@ -293,7 +295,7 @@ def smooth_numbers(values: Any, mean: Any, weight: Any, half_lives: Any, steps: 
     return out, mean, weight
 
 
-@_compiled
+@compiled
 @no_type_check
 def _smooth_numbers(values, mean, weight, keep, steps, out):
     for i in range(values.shape[0]):

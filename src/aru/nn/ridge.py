@@ -62,19 +62,21 @@ def absorb(
     w: Float[Tensor, "batch step"],
     steps: Int[Tensor, " batch"],
     together: bool = False,
+    fade: Float[Tensor, "batch step"] | None = None,
 ) -> Statistics:
     """Statistics after the first `steps` rows (h, y) of each series. Residuals are those of `theta`.
 
     The features are h and a constant. The statistics age with every row, or once if `together`: all rows then belong to
-    one time step.
+    one time step. Before a row is added they are multiplied by `fade`, too.
     """
     inputs = (*state, alphas, theta, h, y, w)
+    fade = torch.ones_like(w, dtype=torch.float64) if fade is None else fade
     learning = torch.is_grad_enabled() and any(v.requires_grad for v in inputs)
     if len(h) == 0 or learning or not _on_cpu(theta):
-        return absorb_torch(state, alphas, theta, h, y, w, steps, together)
+        return absorb_torch(state, alphas, theta, h, y, w, steps, together, fade)
     from aru.nn import kernels  # Numba takes a moment to load
 
-    return kernels.absorb(state, alphas, theta, h, y, w, steps, together)
+    return kernels.absorb(state, alphas, theta, h, y, w, steps, together, fade)
 
 
 def absorb_torch(
@@ -85,14 +87,16 @@ def absorb_torch(
     y: Tensor,
     w: Tensor,
     steps: Tensor,
-    together: bool = False,
+    together: bool,
+    fade: Tensor,
 ) -> Statistics:
     """`absorb` in torch, with gradients."""
     x, y = with_one(h), y.double()
-    aged = aged_weights(alphas, w.double(), steps, together)
+    later, all_rows = faded(fade, steps)
+    aged = aged_weights(alphas, w.double(), steps, together) * later.unsqueeze(1)
     residual = y.unsqueeze(1) - theta @ x.mT
     wx = aged.unsqueeze(-1) * x.unsqueeze(1)
-    kept = alphas ** (steps.clamp(max=1) if together else steps).unsqueeze(1)
+    kept = alphas ** (steps.clamp(max=1) if together else steps).unsqueeze(1) * all_rows.exp()
     sxx, sxy, sn, ss = state
     return (
         kept[..., None, None] * sxx + wx.mT @ x.unsqueeze(1),
@@ -113,6 +117,14 @@ def aged_weights(alphas: Tensor, w: Tensor, steps: Tensor, together: bool = Fals
     age = torch.zeros_like(left) if together else left.clamp(min=0)
     factor = alphas[:, None] ** age.unsqueeze(-2)
     return torch.where((left >= 0).unsqueeze(-2), factor * w.unsqueeze(-2), 0.0)
+
+
+def faded(fade: Tensor, steps: Tensor) -> tuple[Tensor, Tensor]:
+    """What the rows after each row of a window leave of it, (*, S), and the logarithm of what all leave, (*, 1)."""
+    exists = torch.arange(fade.shape[-1], device=fade.device) < steps.unsqueeze(-1)
+    logs = torch.where(exists, fade.double(), 1.0).log().cumsum(-1)
+    last = logs[..., -1:] if fade.shape[-1] else logs.sum(-1, keepdim=True)
+    return (last - logs).exp(), last
 
 
 def warm_up() -> None:

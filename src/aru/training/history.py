@@ -249,8 +249,8 @@ class History:
     def _encode(self, index: int) -> TrainingData:
         panel, schema = self._panel(index), self.schema
         static = read_static(self._static_df, panel.ids, self._settings.stat_exog_list)
-        each = (torch.from_numpy(v) for v in (panel.starts, panel.lengths, panel.skipped))
-        _, data = hold_back(Envelope.empty(len(panel.ids)), Ragged(schema.encode(panel), *each))
+        starts, lengths, skipped = (torch.from_numpy(v) for v in (panel.starts, panel.lengths, panel.skipped))
+        data = hold_back(Envelope.empty(len(panel.ids)), Ragged(schema.encode(panel), starts, lengths, skipped))[1]
         return TrainingData(
             names=[str(i) for i in panel.ids],
             rows=data.rows,
