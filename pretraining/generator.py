@@ -34,6 +34,11 @@ class Batch(NamedTuple):
         """Some of the series."""
         return Batch(*(field[which] for field in self))
 
+    def part(self, i: int, parts: int) -> Batch:
+        """Part i of so many equal ones."""
+        n = len(self.values) // parts
+        return self.rows(slice(i * n, (i + 1) * n))
+
 
 ANY = tuple(KINDS)
 YEARS = ("yearly", "quarterly")
@@ -65,6 +70,8 @@ RECIPE: dict[str, tuple[float, float, tuple[str, ...], Part]] = {
 
 WHOLE = ("counts", "intermittent", "totals", "daylight", "held")
 """Families that never leave their course, since zeros and whole numbers are their nature."""
+SHIFTS = 0.0
+"""Share of the other series that jump to another level within the latest rows."""
 
 
 def wear(dice: Dice, x: Tensor, clock: Clock) -> Tensor:
@@ -112,6 +119,16 @@ def turns(dice: Dice, x: Tensor, clock: Clock) -> Tensor:
     path = torch.where(kind < 0.6, leaving, torch.where(kind < 0.8, later, rough * later))
     size = dice.log_uniform(0.3, 4, n, 1) * torch.where(dice.chance(0.5, n, 1), 1.0, -1.0) * seasonal_change(x, clock)
     return x + path * size * dice.chance(clock.turns, n, 1)
+
+
+def shifted(dice: Dice, x: Tensor, clock: Clock, share: float) -> Tensor:
+    """Some series jump to another level within the latest rows, and stay there: by a factor, or by a step."""
+    n, _ = clock.size
+    later = (clock.time >= -torch.minimum(dice.log_uniform(1, 128, n, 1), clock.length / 2)) & dice.chance(share, n, 1)
+    far = dice.log_uniform(0.1, 0.8, n, 1) * torch.where(dice.chance(0.5, n, 1), 1.0, -1.0)
+    size = (x.abs() * clock.past).sum(1, keepdim=True) / clock.length
+    times = (x.amin(1, keepdim=True) >= 0) & dice.chance(0.7, n, 1)
+    return torch.where(later, torch.where(times, x * torch.exp(far), x + far * size), x)
 
 
 def spoil(dice: Dice, x: Tensor, clock: Clock) -> Tensor:
@@ -163,10 +180,11 @@ def generate(dice: Dice, n: int, context: int, recipe: dict[str, float] | None =
         dice: Random numbers.
         n: How many.
         context: 256 gives short series, more gives long ones.
-        recipe: Other weights of some families.
+        recipe: Other weights of some families, and another share of "shifts".
     """
     shares = {name: (recipe or {}).get(name, row[context > 256]) for name, row in RECIPE.items()}
     total, reached, made = sum(shares.values()), 0.0, 0
+    shifts = (recipe or {}).get("shifts", SHIFTS)
     values, clocks = [], []
     for name, share in shares.items():
         reached += share
@@ -174,7 +192,7 @@ def generate(dice: Dice, n: int, context: int, recipe: dict[str, float] | None =
         if count:
             clock = draw(dice, count, context, RECIPE[name][2])
             x = RECIPE[name][3](dice, clock)
-            values.append(x if name in WHOLE else turns(dice, x, clock))
+            values.append(x if name in WHOLE else shifted(dice, turns(dice, x, clock), clock, shifts))
             clocks.append(clock)
             made += count
     clock = Clock(clocks[0].time, *(torch.cat(field) for field in zip(*(c[1:] for c in clocks), strict=True)))

@@ -21,14 +21,18 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from aru.nn.tree import flatten, tree_map
 from aru.pretrained.patches import LEVELS, SHAPES, PatchNetwork, seasonal_difference
 from aru.pretrained.robust import credible, robust_scale
 from pretraining.dice import Dice, constant
+from pretraining.episodes import Episode, Rules, draw_episode, taken_out
 from pretraining.evaluate import KINDS, PANELS, evaluate, say, short
 from pretraining.forecast import forecaster
 from pretraining.generator import Batch, generate
 from pretraining.optimizer import Both
 
+RULE_RATE = 3e-3
+"""Learning rate of the rules of the solve."""
 QUIET = 0.03
 """Change from season to season below which a series gains no more weight."""
 
@@ -54,6 +58,7 @@ class Plan:
         even: Power with which series that are easy to forecast gain weight.
         muon: Whether matrices inside the blocks are trained by Muon.
         recipe: Other weights of some families.
+        episodes: Panels with covariates of up to 256 rows and of up to 1,024 rows in a step (`pretraining.episodes`).
         record: What a GPU replays as one recorded graph instead of launching every operation: "step", "series".
         seed: Of weights and series.
         save_every: Seconds between two files.
@@ -74,19 +79,21 @@ class Plan:
     even: float = 0.5
     muon: bool = True
     recipe: dict[str, float] = field(default_factory=dict)
+    episodes: tuple[int, int] = (0, 0)
     record: tuple[str, ...] = ("step",)
     seed: int = 0
     save_every: float = 100.0
 
 
-def series(plan: Plan, dice: Dice, record: bool = False) -> Iterator[list[Batch]]:
-    """Batches of a step without end: one of short and one of long series."""
-    sizes = [(n, context) for n, context in zip(plan.batch, (256, 1024), strict=True) if n]
-    makers = [recorded(partial(generate, dice, n * plan.chunk, context, plan.recipe), record) for n, context in sizes]
+def series(plan: Plan, dice: Dice, record: bool = False) -> Iterator[list[Batch | Episode]]:
+    """Batches of a step without end: one of short and one of long series, and of panels likewise."""
+    sources = (*((generate, n) for n in plan.batch), *((draw_episode, n) for n in plan.episodes))
+    sizes = [(make, n, context) for (make, n), context in zip(sources, 2 * (256, 1024), strict=True) if n]
+    makers = [recorded(partial(make, dice, n * plan.chunk, context, plan.recipe), record) for make, n, context in sizes]
     while True:
         pools = [make() for make in makers]
         for i in range(plan.chunk):
-            yield [pool.rows(slice(i * n, (i + 1) * n)) for pool, (n, _) in zip(pools, sizes, strict=True)]
+            yield [pool.part(i, plan.chunk) for pool in pools]
 
 
 def prepared(batch: Batch, even: float) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
@@ -100,6 +107,24 @@ def prepared(batch: Batch, even: float) -> tuple[Tensor, Tensor, Tensor, Tensor,
     change = seasonal_difference(z, mask, batch.periods.clamp(min=1)).abs().sum(1, keepdim=True) / count.clamp(min=1)
     weight = batch.weight * usable * (change + QUIET) ** -even
     return z, mask, batch.periods, future.clamp(-14, 14), weight
+
+
+def forecast_panels(
+    network: PatchNetwork, rules: Rules, episode: Episode, even: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Quantiles of panels with covariates, their future, both in units of the values, and the weight of each step.
+
+    The network reads what the regression leaves over. Errors are measured in units of the values as they came, so that
+    nothing is gained by a regression that widens them.
+    """
+    batch = episode.batch
+    past, ahead = taken_out(rules, episode)
+    left = torch.where(batch.mask, batch.values - past, 0.0)
+    z, mask, periods, _, weight = prepared(batch._replace(values=left, future=batch.future - ahead), even)
+    quantiles = robust_scale(left, batch.mask).restore(forward(network, z, mask, periods)) + ahead.unsqueeze(-1)
+    scale = robust_scale(batch.values, batch.mask)
+    flat = scale.squash(quantiles.flatten(1)).view_as(quantiles)
+    return flat, scale.squash(batch.future).clamp(-14, 14), weight.detach()
 
 
 def pinball(quantiles: Tensor, future: Tensor) -> Tensor:
@@ -128,8 +153,10 @@ class Learner:
     def __init__(self, name: str, network: PatchNetwork, plan: Plan, device: str):
         self.name, self.network = name, network.to(device)
         self.optimizer = Both(self.network, muon=plan.muon)
+        self.rules = Rules().to(device)
+        self.ruled = torch.optim.Adam(self.rules.parameters(), lr=RULE_RATE, capturable=device == "cuda")
         self.steps, self.teach = 0, torch.zeros((), device=device)
-        self.average = torch.zeros((), device=device)
+        self.average, self.covariates = torch.zeros((), device=device), torch.zeros((), device=device)
         self.before: list[dict[str, object]] = []
 
     @property
@@ -137,8 +164,14 @@ class Learner:
         """Mean over the last hundred steps or so."""
         return self.average.item() / (1 - 0.99 ** max(1, self.steps))
 
-    def learn(self, inputs: list[tuple[Tensor, ...]], lessons: list[Tensor] | None = None) -> list[Tensor]:
-        """One step; returns the quantiles of every batch."""
+    def learn(
+        self,
+        inputs: list[tuple[Tensor, ...]],
+        lessons: list[Tensor] | None = None,
+        episodes: Sequence[Episode] = (),
+        even: float = 0.0,
+    ) -> list[Tensor]:
+        """One step; returns the quantiles of every batch of single series."""
         answers, total = [], torch.zeros((), device=self.average.device)
         for i, (z, mask, periods, future, weight) in enumerate(inputs):
             quantiles = forward(self.network, z, mask, periods)
@@ -148,9 +181,19 @@ class Learner:
                 loss = loss + self.teach * (taught - loss)
             total = total + (loss * weight).sum() / weight.sum() / len(inputs)
             answers.append(quantiles.detach())
+        self.average.lerp_(total.detach().nan_to_num(0.0), 0.01)
+        for episode in episodes:
+            quantiles, future, weight = forecast_panels(self.network, self.rules, episode, even)
+            loss = (pinball(quantiles, future) * weight).sum() / weight.sum() / len(episodes)
+            self.covariates.lerp_(loss.detach().nan_to_num(0.0), 0.01)
+            total = total + loss
         total.backward()
         self.optimizer.step()
-        self.average.lerp_(total.detach().nan_to_num(0.0), 0.01)
+        if episodes:
+            for parameter in self.rules.parameters():
+                parameter.grad.nan_to_num_(0, 0, 0)
+            self.ruled.step()
+            self.ruled.zero_grad(set_to_none=True)
         return answers
 
 
@@ -210,13 +253,14 @@ def train(plan: Plan, device: str, out: Path, resume: Path | None = None) -> lis
     out.mkdir(parents=True, exist_ok=True)
     learners, record = learners_of(plan, device, resume), plan.record if device == "cuda" else ()
     source = series(plan, Dice(plan.seed * 1000 + round(plan.begin * 100) + 1, device), "series" in record)
-    place = [Batch(*(field.clone() for field in batch)) for batch in next(source)]
+    place = tree_map(torch.clone, tuple(next(source)))
+    single, panels = ([batch for batch in place if isinstance(batch, kind)] for kind in (Batch, Episode))
 
     def step() -> None:
-        inputs = [prepared(batch, plan.even) for batch in place]
-        lessons = learners[0].learn(inputs)
+        inputs = [prepared(batch, plan.even) for batch in single]
+        lessons = learners[0].learn(inputs, None, panels, plan.even)
         for learner in learners[1:]:
-            learner.learn(inputs, lessons if plan.teach else None)
+            learner.learn(inputs, lessons if plan.teach else None, panels, plan.even)
 
     step = recorded(step, "step" in record)
     say(f"{time.monotonic() - begun:6.0f}s ready")
@@ -224,9 +268,8 @@ def train(plan: Plan, device: str, out: Path, resume: Path | None = None) -> lis
         done = learners[0].steps / plan.steps if plan.steps else spent / plan.seconds
         progress = plan.begin + (plan.end - plan.begin) * done
         rate = rate_at(progress, learners[0].steps, plan)
-        for batch, new in zip(place, next(source), strict=True):
-            for here, there in zip(batch, new, strict=True):
-                here.copy_(there)
+        for here, there in zip(flatten(place), flatten(next(source)), strict=True):
+            here.copy_(there)
         for learner in learners:
             learner.optimizer.rate.fill_(rate)
             learner.teach.fill_(plan.teach * (plan.lesson[0] <= progress < plan.lesson[1]))
@@ -237,6 +280,8 @@ def train(plan: Plan, device: str, out: Path, resume: Path | None = None) -> lis
         if learners[0].steps in (10, 100) or learners[0].steps % 1000 == 0:
             losses = " ".join(f"{learner.name} {learner.loss:.4f}" for learner in learners)
             say(f"{spent:6.0f}s step {learners[0].steps} rate {rate:.5f} loss {losses}")
+            for learner in learners if panels else []:
+                say(f"{learner.name} with covariates {learner.covariates.item():.4f}, rules {learner.rules.values()}")
         if time.monotonic() - saved > plan.save_every:
             saved = time.monotonic()
             write(learners, plan, out, {})
@@ -252,6 +297,7 @@ def write(learners: list[Learner], plan: Plan, out: Path, facts: dict[str, objec
             "steps": learner.steps,
             "series": learner.steps * sum(plan.batch),
             "loss": learner.loss,
+            "rules": learner.rules.values() if any(plan.episodes) else {},
             "hardware": torch.cuda.get_device_name() if learner.average.is_cuda else "CPU",
             "torch": torch.__version__,
         }
