@@ -169,7 +169,7 @@ class Settings(CheckedFields):
         ensemble: Number of models, trained from different seeds, whose forecasts are averaged.
         gate: Mix the adapted and the unadapted forecast, per series and block of leads, by their past errors. This
             bounds what adaptation can cost. The weights are updated once every h rows.
-        calibration: "online": move the ends of intervals, by what a series and its panel missed, to keep their coverage.
+        calibration: "online": move the ends of intervals, by what a series and its panel missed, to keep coverage.
         max_steps: Training steps. Each is a batch of series with all their windows.
         learning_rate: Learning rate of Adam: its peak, or the rate itself if it is constant.
         batch_size: Series per training step.
