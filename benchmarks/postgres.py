@@ -26,8 +26,8 @@ from benchmarks.turns import Clock, in_turn
 from tests.postgres import Server, new_url, running
 
 SERIES = (1_000, 10_000)
-CLIENTS = (1, 16, 64)
-POSTS = 40  # of each client in a round
+CLIENTS = (1, 16, 64, 256)
+POSTS = 24  # of each client in a round
 
 
 class Costs(NamedTuple):
