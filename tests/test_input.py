@@ -12,9 +12,9 @@ import polars as pl
 import pytest
 
 from aru import Adapter, Forecaster, Stream
+from aru.cli.rebuilding import rebuild_store
 from aru.errors import AruWarning, ColumnError, JumpError, ValueRangeError
 from aru.store import exchange
-from aru.stream import rebuild_store
 
 from .making import make
 from .shops import BASE, COVARIATES, START, STATIC, TRAINED, H, both, rows

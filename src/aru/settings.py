@@ -167,8 +167,7 @@ class Settings(CheckedFields):
         support: Range of y, to which forecasts are restricted: "nonnegative", "count" (quantiles are whole numbers),
             "real" (no restriction) or "auto" (as in training). "nonnegative" and "count" refuse other values of y.
         ensemble: Number of models, trained from different seeds, whose forecasts are averaged.
-        gate: Mix the adapted and the unadapted forecast, per series and block of leads, by their past errors. This
-            bounds what adaptation can cost. The weights are updated once every h rows.
+        gate: Mix adapted and unadapted forecast, per series and block of leads, by their errors, anew every h rows.
         calibration: "online": move the ends of intervals, by what a series and its panel missed, to keep coverage.
         max_steps: Training steps. Each is a batch of series with all their windows.
         learning_rate: Learning rate of Adam: its peak, or the rate itself if it is constant.

@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import os
-import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -17,7 +16,6 @@ import pandas as pd
 
 from aru.checked import check_whole
 from aru.data.frames import FrameStyle
-from aru.errors import StorageError, verbatim
 from aru.forecaster import Forecaster
 from aru.runtime import ForecastRuntime
 from aru.runtime.common_record import CommonRecord
@@ -32,8 +30,6 @@ from aru.runtime.state import SeriesState
 from aru.runtime.update import Invalid, Late, Update, UpdateResult
 from aru.settings import AcceleratorName
 from aru.store import About, Key, Store, Transaction, exchange, open_store, receipts
-from aru.store.address import is_database
-from aru.store.atomic import new_file
 from aru.store.receipts import Receipt
 
 DECODED_AT_ONCE = 2**14  # series whose states are decoded at a time
@@ -119,8 +115,8 @@ class Stream:
             self._warm_up()
         new = None if self._open else self.runtime.read(df)
         # What series have in common is learned in one place at a time.
-        whole = new is None or self.runtime.engine.shares
-        with self.store.writing(None if whole else new.ids.tolist()) as change, self._restoring():
+        some = None if new is None or self.runtime.engine.shares else new.ids.tolist()
+        with self.store.writing(some) as change, self._restoring():
             if new is None:
                 self._suit(change, df, static_df)
                 new = self.runtime.read(df)
@@ -375,39 +371,3 @@ def _newer(newest: int | None, record: Record) -> int:
     """The newest time after an update."""
     latest = int(record.now.last.max())
     return latest if newest is None else max(newest, latest)
-
-
-def rebuild_store(
-    model: Forecaster | str | Path,
-    store: str | Path,
-    df: Any,
-    static_df: Any = None,
-    correctable_steps: int = 0,
-    allow_jump: bool = False,
-    check: Callable[[exchange.Contents], None] = lambda contents: None,
-) -> UpdateResult:
-    """Create a store by replaying a history from empty states. It appears when it is complete.
-
-    `check` may refuse what the store would hold.
-    """
-    if is_database(store):
-        with tempfile.TemporaryDirectory() as folder:
-            made, states = Path(folder) / "state.db", Path(folder) / "states.parquet"
-            result = rebuild_store(model, made, df, static_df, correctable_steps, allow_jump, check)
-            with contextlib.closing(open_store(made)) as source, contextlib.closing(open_store(store)) as database:
-                exchange.export(source, states)
-                exchange.import_(database, states, new=True)
-        return result
-    target = Path(store)
-    if target.exists():
-        raise StorageError(f"{verbatim(target)} exists already", "Choose a new file.")
-    forecaster = model if isinstance(model, Forecaster) else Forecaster.load(model)
-    try:
-        with new_file(target) as part, Stream(forecaster.without_series(), part, correctable_steps) as stream:
-            result = stream.update(df, static_df, allow_jump=allow_jump)
-            check(exchange.contents(stream.store))
-    except OSError as error:
-        raise StorageError(
-            f"{verbatim(target)} cannot be written ({verbatim(error)})", "Choose another file."
-        ) from error
-    return result

@@ -162,8 +162,8 @@ def migrate(
     with screen(
         as_json, debug=debug, names={**tables, **flags("correctable_steps", "accelerator"), **ALLOW_JUMP}
     ) as show:
+        from aru.cli.rebuilding import rebuild_store
         from aru.store import exchange
-        from aru.stream import rebuild_store
 
         told = Beforehand(h, freq, season_length, futr_exog, hist_exog, stat_exog, country)
         load = choose_model(model, pretrained, accelerator, told)

@@ -21,7 +21,8 @@ from aru.data.frequency import DAY, Frequency
 from aru.data.holiday_dates import names_of_year
 from aru.data.panel import Panel
 from aru.data.schema import Schema
-from aru.pretrained.regressors import HOLIDAYS, Regressors
+from aru.pretrained.calendar_codes import HOLIDAYS
+from aru.pretrained.regressors import Regressors
 from aru.pretrained.seasons import told_by
 from aru.settings import Settings
 

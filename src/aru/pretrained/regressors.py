@@ -30,13 +30,9 @@ from aru.data.rows import Rows
 from aru.data.schema import Schema
 from aru.nn.kernels import smooth_numbers
 from aru.nn.windows import Context
+from aru.pretrained.calendar_codes import CALENDAR, CLOCKS, HOLIDAY_CLOCKS, HOUR, OF_DAY, by_clock, clock_codes
 from aru.pretrained.packing import Packing
 from aru.settings import Settings
-
-HOUR = DAY // 24
-HOLIDAYS = ("holiday", "holiday_eve", "holiday_next")
-CALENDAR = ("weekday", "weekend", "hour", "month", "day_wave", "month_wave", "year_wave", *HOLIDAYS)
-OF_DAY = ("hour", "day_wave")  # parts of the calendar that need the hour
 
 
 class Table(NamedTuple):
@@ -236,7 +232,7 @@ class Regressors:
         for clock, kinds in CLOCKS.items():
             own = [f for f in factors if f.kind in kinds]
             if own:
-                tables.append(Table(clock, 0, np.stack([_by_clock(f, self._feasts) for f in own], -1)))
+                tables.append(Table(clock, 0, np.stack([by_clock(f, self._feasts) for f in own], -1)))
                 order += own
         return tables, order
 
@@ -257,7 +253,7 @@ class Regressors:
     def _sources(self, read: CovariateRows, averages: Array, ticks: Ints) -> tuple[Array, list[Any]]:
         """(..., number) numbers and averages, and the code of each table at each row."""
         names = {table.clock for table in self._tables}
-        clocks = _clocks(ticks, self._tick, names)
+        clocks = clock_codes(ticks, self._tick, names)
         if not names.isdisjoint(HOLIDAY_CLOCKS):
             clocks |= self._holiday_clocks(ticks // 24 if self._tick == HOUR else ticks)
         codes = [
@@ -320,61 +316,6 @@ class Regressors:
             table, column = self._place(int(self._left[k]))
             found.setdefault((table, int(self._right[k])), []).append((k, column))
         return [Together(*key, *(np.array(v) for v in zip(*pairs, strict=True))) for key, pairs in found.items()]
-
-
-CALENDAR_PARTS = {"weekday": 7, "hour": 24, "month": 12}  # calendar factors that are 1 at one of so many codes
-# Codes of the calendar, and the factors that are looked up by them.
-CLOCKS = {
-    "weekday": ("weekday", "weekend"),
-    "hour": ("hour", "day_wave"),
-    "month": ("month",),
-    "day_of_month": ("month_wave",),
-    "day_of_year": ("year_wave",),
-    "holiday": ("holiday",),
-    "beside": ("holiday_eve", "holiday_next"),
-}
-HOLIDAY_CLOCKS = ("holiday", "beside")
-
-
-def _clocks(ticks: Ints, tick: int, names: set[str]) -> dict[str, Ints]:
-    """Codes of the calendar: day_of_month is (day - 1) * 4 + length of the month - 28."""
-    if names <= {""}:
-        return {}
-    days, hours = (ticks // 24, ticks % 24) if tick == HOUR else (ticks, ticks)
-    out = {"weekday": (days + 3) % 7, "hour": hours}  # 1970 began on a Thursday; Monday is 0
-    if names.isdisjoint(("month", "day_of_month", "day_of_year")):
-        return out
-    dates = days.astype("datetime64[D]")
-    months = dates.astype("datetime64[M]")
-    first = months.astype("datetime64[D]")
-    length = ((months + 1).astype("datetime64[D]") - first).astype(np.int64)
-    out["month"] = months.astype(np.int64) % 12
-    out["day_of_month"] = (days - first.astype(np.int64)) * 4 + length - 28
-    out["day_of_year"] = days - dates.astype("datetime64[Y]").astype("datetime64[D]").astype(np.int64)
-    return out
-
-
-def _by_clock(factor: Factor, feasts: Sequence[str]) -> Array:
-    """The factor at each code of its clock. `feasts` are the holidays with a code of their own."""
-    kind, level = factor.kind, factor.level
-    if kind == "holiday":
-        codes = np.arange(2 + len(feasts))
-        return (codes == 1 + feasts.index(level) if level else codes > 0).astype(np.float64)
-    if kind in HOLIDAYS:
-        return np.array(np.arange(3) == (1 if kind == "holiday_eve" else 2), np.float64)
-    if kind == "weekend":
-        return np.array([0.0] * 5 + [1.0] * 2)
-    if kind in CALENDAR_PARTS:
-        return np.array(np.arange(CALENDAR_PARTS[kind]) == int(level), np.float64)
-    code = np.arange(124)
-    share = {
-        "day_wave": np.arange(24) / 24,
-        "month_wave": (code // 4) / (code % 4 + 28),
-        "year_wave": np.arange(366) / 365.25,
-    }[kind]
-    wave, often = level.split()
-    angle = 2 * np.pi * int(often) * share
-    return np.array(np.sin(angle) if wave == "sin" else np.cos(angle))
 
 
 def _by_code(column: CategoryColumn, own: Sequence[Factor]) -> Array:
