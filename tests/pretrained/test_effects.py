@@ -18,6 +18,7 @@ from aru import Forecaster, Stream
 from aru.cli import app
 from aru.nn.kernels import EFFECT_AGE, EFFECT_ROBUST, LEVEL_HALF_LIFE, ROUNDING, SIZE_KNOWN, SIZE_ROWS, smooth_numbers
 from aru.pretrained.effects import EffectSums, absorb, full
+from aru.pretrained.packing import Packing
 from tests.making import flat
 
 H = 14
@@ -353,8 +354,32 @@ def test_the_command_line_takes_covariates(tmp_path: Path) -> None:
     np.testing.assert_allclose(pd.read_csv(out)["aru"], f.predict(FUTURE)["aru"], rtol=1e-6)
     run = CliRunner().invoke(app, ["backtest", str(past), *options, "--n-windows", "1", "--json"])
     assert run.exit_code == 0, run.output
-    run = CliRunner().invoke(app, ["predict", str(tmp_path), "--futr-exog", "promo"])
-    assert run.exit_code == 2
+    for flag in ("--futr-exog", "--hist-exog", "--stat-exog", "--country"):
+        run = CliRunner().invoke(app, ["predict", str(tmp_path), flag, "promo"])
+        assert run.exit_code == 2, run.output
+    static = pd.DataFrame({"unique_id": PANEL["unique_id"].unique(), "region": ["north", "south"] * 10})
+    static.to_csv(tmp_path / "static.csv", index=False)
+    options += ["--hist-exog", "noise", "--stat-exog", "region", "--static", str(tmp_path / "static.csv")]
+    run = CliRunner().invoke(app, ["predict", str(past), *options, "--futr", str(futr), "--output", str(out)])
+    assert run.exit_code == 0, run.output
+    f = opened(hist_exog_list=["noise"], stat_exog_list=["region"])
+    f.update(PAST, static_df=static)
+    np.testing.assert_allclose(pd.read_csv(out)["aru"], f.predict(FUTURE)["aru"], rtol=1e-6)
+    run = CliRunner().invoke(app, ["backtest", str(past), *options, "--n-windows", "1", "--json"])
+    assert run.exit_code == 0, run.output
+
+
+@settings(deadline=None, max_examples=50)
+@given(bits=st.lists(st.integers(0, 8), min_size=1, max_size=9), seed=st.integers(0, 10**6))
+def test_small_numbers_in_few_bytes(bits: list[int], seed: int) -> None:
+    random = np.random.default_rng(seed)
+    values = [random.integers(0, 2**n, (3, 5)) for n in bits]
+    packing = Packing(bits)
+    packed = packing.pack(values)
+    assert packed.shape == (3, 5, packing.bytes)
+    assert packing.bytes <= len([n for n in bits if n > 4]) + -(-sum(n for n in bits if n <= 4) // 5) + 1
+    for i, value in enumerate(values):
+        assert np.array_equal(packing.unpack(packed, i), value)
 
 
 def test_irregular_times_know_their_calendar_beyond_the_latest_rows() -> None:
