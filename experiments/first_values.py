@@ -142,7 +142,7 @@ def _pretrained(panel: Apart, size: str, columns: dict[str, list[str]]) -> Calla
 
 
 def _trained(panel: Apart, model: Forecaster) -> Callable[[Told], pd.DataFrame | None]:
-    model = model.fit(panel.others, panel.static, val_size=0).without_series()
+    model = model.fit(panel.others, panel.static, val_size=0, allow_jump=True).without_series()
 
     def forecast(part: Told) -> pd.DataFrame | None:
         future = part.ahead.drop(columns="y")
@@ -153,7 +153,7 @@ def _trained(panel: Apart, model: Forecaster) -> Callable[[Told], pd.DataFrame |
             frame = model.predict_new(future, apart, level=[90])
         else:
             young = model.without_series()
-            young.update(part.past, apart)
+            young.update(part.past, apart, allow_jump=True)
             frame = young.predict(future, level=[90])
         return frame.merge(part.ahead[["unique_id", "ds", "y"]], on=["unique_id", "ds"])
 
