@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from aru.models.aru import ARU
-from experiments.gated import LEVELS, VARIANTS, backtest
+from experiments.gated import LEVELS, VARIANTS, backtest, switched
 from experiments.make import make
 
 pytestmark = pytest.mark.usefixtures("in_torch")
@@ -31,6 +31,7 @@ def test_backtests_are_those_of_cross_validation_and_differ_by_variant(monkeypat
     order = found["adapted"]
     same = expected.sort_values(["unique_id", "y"], ignore_index=True)
     np.testing.assert_allclose(order[columns], same[columns], rtol=1e-5)
-    for one, other in (("frozen", "adapted"), ("adapted", "gate"), ("gate", "gate and calibration")):
+    for one, other in (("frozen", "adapted"), ("frozen", "gate"), ("gate", "gate and calibration")):
         assert not found[one][columns].equals(found[other][columns]), (one, other)
+    assert switched(model, "gate").settings.gate  # its weights may be 0 and 1 here
     assert found["adapted"].aru.equals(found["calibration"].aru)  # it moves the ends of intervals alone
