@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from aru.models.aru import ARU
-from experiments.gated import LEVELS, VARIANTS, backtest
+from experiments.gated import LEVELS, VARIANTS, backtest, switched
 from experiments.make import make
 
 pytestmark = pytest.mark.usefixtures("in_torch")
@@ -22,12 +22,16 @@ def test_backtests_are_those_of_cross_validation_and_differ_by_variant(monkeypat
     df = pd.concat([pd.DataFrame({"unique_id": k, "ds": ds, "y": v}) for k, v in y.items()], ignore_index=True)
     small = {"input_size": 4, "size": (3, 4, 4, 3), "max_steps": 4, "lags": None, "accelerator": "cpu"}
     model = make(h=3, freq="D", **small).fit(df[df.ds < "2024-02-05"])
-    found = {variant: backtest(model, df, 3, variant) for variant in VARIANTS}
+    found = {
+        variant: backtest(model, df, 3, variant).sort_values(["unique_id", "y"], ignore_index=True)
+        for variant in VARIANTS
+    }
     expected = model.cross_validation(df, 3, level=LEVELS)
     columns = ["aru", "aru-median", "aru-lo-80", "aru-hi-80", "aru-lo-90", "aru-hi-90"]
-    order = found["adapted"].sort_values(["unique_id", "y"], ignore_index=True)
+    order = found["adapted"]
     same = expected.sort_values(["unique_id", "y"], ignore_index=True)
     np.testing.assert_allclose(order[columns], same[columns], rtol=1e-5)
-    for one, other in (("frozen", "adapted"), ("adapted", "gate"), ("gate", "gate and calibration")):
+    for one, other in (("frozen", "adapted"), ("frozen", "gate"), ("gate", "gate and calibration")):
         assert not found[one][columns].equals(found[other][columns]), (one, other)
+    assert switched(model, "gate").settings.gate  # its weights may be 0 and 1 here
     assert found["adapted"].aru.equals(found["calibration"].aru)  # it moves the ends of intervals alone
