@@ -481,6 +481,7 @@ def test_a_hundred_clients_equal_one(
 # Corrections
 
 
+@pytest.mark.filterwarnings("ignore:y lies far outside")
 @pytest.mark.parametrize("freq", ["D", None])
 def test_a_correction_gives_the_state_of_the_corrected_history(freq: str | None) -> None:
     f = make(**{**BASE, "freq": freq}).fit(both(range(TRAINED))).without_series()

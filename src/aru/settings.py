@@ -67,8 +67,7 @@ class NetworkOptions(CheckedFields):
         stride: Steps from one origin of a series to the next, in training and in local statistics. None: the horizon.
         scaler: What values are divided by: the "mean" of the whole series so far (as in the paper), the "level" of the
             context, or "auto", a mix of the two that training chooses.
-        robust: Give observations far from the global forecast less weight in the local statistics, and let these fade
-            while errors stay large.
+        robust: Give outliers less weight in the local statistics, and let these fade while errors stay large.
         series_id: Give each series an embedding of its own.
         dropout: Dropout rate in the decoder and between layers of the encoder.
     """

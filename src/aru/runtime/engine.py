@@ -78,8 +78,12 @@ class Engine(abc.ABC):
         return torch_on_one_thread() if n > ONE_THREAD_SERIES else contextlib.nullcontext()
 
     def screen(self, state: Any, data: Ragged) -> tuple[Any, Ragged]:
-        """Mark the rows that `advance` holds back as outliers (`Rows.held`). Also returns the states that follow."""
+        """Mark the rows that are held back as outliers (`Rows.held`), and take note of them in the states."""
         return state, data
+
+    def take_in(self, state: Any, data: Ragged, adapt: bool = True) -> Any:
+        """The rest of `advance`, after `screen`."""
+        return self.advance(state, data, adapt)
 
     @abc.abstractmethod
     def advance(self, state: Any, data: Ragged, adapt: bool = True) -> Any:
@@ -225,16 +229,18 @@ class NetworkEngine(Engine):
 
     def advance(self, state: SeriesState, data: Ragged, adapt: bool = True) -> SeriesState:
         """Take in new rows of each series. Outliers are held back: they count as missing."""
-        screened, data = self.screen(state, data)
-        # What is kept of an origin must not depend on how rows were delivered, so it has no envelope.
-        advanced = self._take_in(state._replace(envelope=()), data, adapt)
-        return advanced._replace(envelope=screened.envelope)
+        return self.take_in(*self.screen(state, data), adapt)
 
     def screen(self, state: SeriesState, data: Ragged) -> tuple[SeriesState, Ragged]:
         """Mark the rows that lie far outside the envelope of their series (`aru.nn.envelope`)."""
         assert isinstance(state.envelope, Envelope)
         envelope, data = hold_back(state.envelope, data)
         return state._replace(envelope=envelope), data
+
+    def take_in(self, state: SeriesState, data: Ragged, adapt: bool = True) -> SeriesState:
+        """Take in rows after `screen`."""
+        # What is kept of an origin must not depend on how rows were delivered, so it has no envelope.
+        return self._take_in(state._replace(envelope=()), data, adapt)._replace(envelope=state.envelope)
 
     def _take_in(self, state: SeriesState, data: Ragged, adapt: bool) -> SeriesState:
         n, each = len(data.lengths), data.each

@@ -108,8 +108,8 @@ class Advanced(NamedTuple):
 def advance(engine: Engine, record: Record, new: Flat, corrected: Flat | None = None) -> Advanced:
     """Replace recent rows by corrected ones, then take in new rows."""
     if not isinstance(record.past, Past):
-        data = engine.screen(record.now, _ragged([new], len(record.now.last)))[1]
-        return Advanced(Record(engine.advance(record.now, data)), _held(data))
+        state, data = engine.screen(record.now, _ragged([new], len(record.now.last)))
+        return Advanced(Record(engine.take_in(state, data)), _held(data))
     n, c = len(record.now.last), record.correctable_steps
     anchor, buffered = record.past.anchor, record.buffered.cpu()
     data = _ragged([_recent(record), *([] if corrected is None else [corrected]), new], n)
@@ -120,8 +120,8 @@ def advance(engine: Engine, record: Record, new: Flat, corrected: Flat | None = 
     known = torch.where(changed, 0, buffered)
     start = _where(changed.to(engine.device), anchor, record.now)
     left = data._replace(starts=data.starts + known, lengths=data.lengths - known, each=0)
-    screened = engine.screen(start, left)[1]
-    now = engine.advance(start, screened)
+    start, screened = engine.screen(start, left)
+    now = engine.take_in(start, screened)
     leaving = (data.lengths - c).clamp(min=0)
     anchor = engine.advance(anchor, data._replace(lengths=leaving, each=0))
     at = (data.starts + leaving)[:, None] + torch.arange(c)
