@@ -200,7 +200,7 @@ class Naive:
             mu, raw = self.model.joint.global_head(h)
             sigma = torch.nn.functional.softplus(raw) + 1e-3
             if self.settings.network.robust:
-                r = float((z - mu) / sigma)
+                r = float(((z - mu) / sigma).detach())
                 weight = torch.tensor(5 / (4 + (r / late) ** 2), dtype=torch.float64)
                 self.recent = [self.recent[0] + min(abs(r), 10.0), self.recent[1] + 1]
                 kept = min(1.0, (2 / late) ** 0.5)
