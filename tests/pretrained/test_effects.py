@@ -213,6 +213,7 @@ def test_a_new_series_has_the_panels_coefficients_at_its_first_value() -> None:
     np.testing.assert_allclose(lift, 1 + np.mean(0.4 + 0.02 * known), rtol=0.08)
 
 
+@pytest.mark.filterwarnings("ignore:y lies far outside")
 def test_a_column_that_hardly_varied_does_not_explode() -> None:
     """It was 1 once, on a day with a large value; now it is 1 on every day."""
     odd = shop("odd", 7)
@@ -283,6 +284,7 @@ def test_a_series_that_never_moved_is_forecast_alone_as_among_others() -> None:
     assert among["aru"].nunique() > 1  # the panel's effects reach it
 
 
+@pytest.mark.filterwarnings("ignore:y lies far outside")
 def test_corrections_and_rewinds_leave_exact_records(tmp_path: Path) -> None:
     """A wrong value that is corrected leaves what the right one alone would have left, and so does a rewind."""
     wrong = PAST.copy()

@@ -116,6 +116,7 @@ class Naive:
         self.sxx = torch.zeros(J, dim, dim, dtype=torch.float64)
         self.sxy = torch.zeros(J, dim, dtype=torch.float64)
         self.sn, self.ss = torch.zeros(J, dtype=torch.float64), torch.zeros(J, dtype=torch.float64)
+        self.recent = [0.0, 0.0]  # aged sum of |r|, and number
         for origin in origins:
             self._window(origin)
 
@@ -190,6 +191,8 @@ class Naive:
     def _absorb(self, x: Tensor, m: Tensor, h: Tensor, z: Tensor | None, alphas: Tensor) -> None:
         self.sxx, self.sxy = alphas[:, None, None] * self.sxx, alphas[:, None] * self.sxy
         self.sn, self.ss = alphas * self.sn, alphas * self.ss
+        late = max(1.0, self.recent[0] / (self.recent[1] + 1))
+        self.recent = [0.5 ** (1 / 4) * value for value in self.recent]
         if z is None:
             return
         weight, u = torch.ones((), dtype=torch.float64), z
@@ -197,7 +200,11 @@ class Naive:
             mu, raw = self.model.joint.global_head(h)
             sigma = torch.nn.functional.softplus(raw) + 1e-3
             if self.settings.network.robust:
-                weight = (5 / (4 + ((z - mu) / sigma).square())).detach().double()
+                r = float(((z - mu) / sigma).detach())
+                weight = torch.tensor(5 / (4 + (r / late) ** 2), dtype=torch.float64)
+                self.recent = [self.recent[0] + min(abs(r), 10.0), self.recent[1] + 1]
+                kept = min(1.0, (2 / late) ** 0.5)
+                self.sxx, self.sxy, self.sn, self.ss = (kept * v for v in (self.sxx, self.sxy, self.sn, self.ss))
             if self.settings.network.integration == "residual":
                 u = z - mu
         self.sxx = self.sxx + weight * x[:, None] * x
