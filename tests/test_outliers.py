@@ -111,10 +111,10 @@ def test_the_record_does_not_depend_on_delivery(models: dict[str, Forecaster], n
         assert stream.update(df[-10:]).duplicates == 10
         _, state = stream.states(["a"])
         same(state, whole.table.states)
-        before = stream.predict_columns(ahead(df, model), [LEVEL])
+        before = stream.predict_columns(ahead(df, model), [LEVEL]).columns
         stream.update(after_end(df))
         stream.rewind("a", after_end(df).ds.iloc[0])
-        assert_equal(stream.predict_columns(ahead(df, model), [LEVEL]), before)
+        assert_equal(stream.predict_columns(ahead(df, model), [LEVEL]).columns, before)
 
 
 def ahead(df: pd.DataFrame, model: Forecaster) -> pd.DataFrame | None:

@@ -159,14 +159,14 @@ def test_batches_in_any_cut_and_order_give_the_same(trained: Forecaster) -> None
 
 
 def test_a_batch_is_one_network_pass_and_one_write(trained: Forecaster, monkeypatch: pytest.MonkeyPatch) -> None:
-    passes, advance = [], NetworkEngine.advance
+    passes, take_in = [], NetworkEngine.take_in
     stream = Stream(trained)
 
     def counted(self: NetworkEngine, state: Any, *rest: Any) -> Any:
         passes.append(len(state.last))
-        return advance(self, state, *rest)
+        return take_in(self, state, *rest)
 
-    monkeypatch.setattr(NetworkEngine, "advance", counted)
+    monkeypatch.setattr(NetworkEngine, "take_in", counted)
     stream.update(pd.concat([rows(f"s{i}", [20]) for i in range(300)]))
     assert passes == [300]
 

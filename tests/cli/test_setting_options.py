@@ -102,7 +102,7 @@ def test_text_that_is_no_value() -> None:
         ("input_size", "Model", "Rows of context that a forecast reads. Default: the horizon, or one season where"),
         ("transform", "Model", "Transform of the scaled target: none, log1p or asinh. Default: none."),
         ("stat_exog_list", "Covariates", "Static exogenous columns, those of --static FILE. Separated by commas, or"),
-        ("robust", "Network", "Give observations .* Default: on."),
+        ("robust", "Network", "Give outliers .* Default: on."),
         ("max_steps", "Training", "Training steps. .* Default: 1000."),
         ("alphas", "Network", "Aging factors .* Numbers are separated by commas. Default: 1,0.99,0.95."),
         ("search", "Training", r"Candidate .* A JSON object, for instance {\"ridge\": \[0.1, 1\]}."),

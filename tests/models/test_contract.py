@@ -566,13 +566,13 @@ def test_cross_validation_of_series_with_gaps_equals_each_alone(forecaster: Fore
 
 def test_a_long_gap_costs_no_more_than_a_short_one(forecaster: Forecaster, monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[int] = []
-    advance = NetworkEngine.advance
+    take_in = NetworkEngine.take_in
 
     def counting(self: NetworkEngine, state: SeriesState, data: Any, adapt: bool = True) -> SeriesState:
         taken.append(len(data.rows.y))
-        return advance(self, state, data, adapt)
+        return take_in(self, state, data, adapt)
 
-    monkeypatch.setattr(NetworkEngine, "advance", counting)
+    monkeypatch.setattr(NetworkEngine, "take_in", counting)
     seen = forecaster.runtime.max_gap
     for gap in (2 * seen, 50_000):
         copy.copy(forecaster).update(rows("a", 56 - TAIL + gap, [3.0]), allow_jump=True)

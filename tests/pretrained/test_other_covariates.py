@@ -55,13 +55,13 @@ def test_useless_static_columns_vanish() -> None:
     f = with_static()
     engine = f.runtime.engine
     names = [r.name for r in f.runtime.schema.regressors]
-    mean, spread = (v.numpy() for v in (engine.common.mean, engine.common.spread))
+    mean, spread = (v.numpy() for v in (engine.common.effects.mean, engine.common.effects.spread))
     promo = np.abs(mean[names.index("promo")])
     assert promo.shape == (1 + 1 + 1 + 6,)  # 1, the number, the rarer kind, and six of seven cities
     assert promo[2] > 20 * np.delete(promo, [0, 2]).max()
     one = opened(("promo",))
     one.update(GROUPS[GROUPS["ds"] <= LAST])
-    assert spread[names.index("promo")] < 0.2 * one.runtime.engine.common.spread[0]
+    assert spread[names.index("promo")] < 0.2 * one.runtime.engine.common.effects.spread[0]
     own = f.effects(["s0", "s1"]).query("covariate == 'promo'")["effect"].tolist()
     assert own == pytest.approx([0, 80], abs=5)
 

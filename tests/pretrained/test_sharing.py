@@ -42,7 +42,7 @@ def assert_same_series(one: Stream, other: Stream) -> None:
 
 def assert_same_panel(one: dict[str, Any], other: dict[str, Any]) -> None:
     for name in ("mean", "spread", "noise", "unit", "way"):
-        np.testing.assert_allclose(one[name], other[name], rtol=1e-9, atol=1e-12, err_msg=name)
+        np.testing.assert_allclose(one["effects"][name], other["effects"][name], rtol=1e-9, atol=1e-12, err_msg=name)
 
 
 def learned_now(stream: Stream) -> dict[str, Any]:
@@ -96,7 +96,7 @@ def test_a_sample_does_not_depend_on_the_order_of_series(monkeypatch: pytest.Mon
     assert_same_panel(panel_of(stream), found[0])
     monkeypatch.setattr(epochs, "EPOCH_SAMPLE", 20)
     engine.learn_common(f.table.states, f.ids, now=True)
-    assert engine.common.to_json()["mean"] != found[0]["mean"]
+    assert engine.common.to_json()["effects"] != found[0]["effects"]
 
 
 def test_a_second_process_takes_over_what_the_first_has_found(tmp_path: Path) -> None:

@@ -92,6 +92,7 @@ def test_onnx_runtime_says_what_torch_says(season: int | None) -> None:
     np.testing.assert_allclose(here[numbers], there[numbers], rtol=1e-4, atol=1e-3)
 
 
+@pytest.mark.filterwarnings("ignore:y lies far outside")
 @settings(max_examples=20, deadline=None)
 @given(st.integers(1, 120), st.floats(0.1, 1e3), st.floats(-1e3, 1e3), st.integers(0, 5))
 def test_units_do_not_matter(n: int, scale: float, shift: float, seed: int) -> None:
@@ -112,6 +113,7 @@ def test_older_values_keep_what_a_large_level_leaves_to_them() -> None:
     np.testing.assert_allclose(large - 1e9, small, rtol=1e-3)
 
 
+@pytest.mark.filterwarnings("ignore:y lies far outside")
 @pytest.mark.parametrize("where", [3, 100, 250, 280, 298])
 def test_one_outlier_does_not_ruin_the_rest(where: int) -> None:
     y = wave(300)
@@ -151,6 +153,7 @@ def test_short_and_constant_series(n: int, y: float) -> None:
     assert (out["aru-hi-80"] >= y - 1e-6).all()
 
 
+@pytest.mark.filterwarnings("ignore:y lies far outside")
 def test_support_is_that_of_each_series() -> None:
     rng = np.random.default_rng(0)
     values = {"count": rng.poisson(0.7, 200), "size": rng.gamma(0.5, 2, 200), "real": rng.normal(0, 1, 200)}

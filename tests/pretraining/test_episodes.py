@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from aru.pretrained.effects import PLAIN_VALUES, EffectSums, coefficients, learn_effects, unknown_effects
+from aru.pretrained.effects import PLAIN_VALUES, EffectSums, coefficients, learn_effects
 from aru.pretrained.patches import SHAPES, PatchNetwork
 from pretraining import episodes
 from pretraining.dice import Dice
@@ -44,7 +44,7 @@ def test_the_solve_is_that_of_the_package(monkeypatch: pytest.MonkeyPatch) -> No
         negative=torch.ones(SERIES),
     )
     alike = np.ones((SERIES, 1))  # no static covariates
-    common = learn_effects(package, alike, unknown_effects(k), float(rows * SERIES))
+    common = learn_effects(package, alike)
     assert common.way == PLAIN_VALUES
     own = coefficients(package, alike, common).own
     torch.testing.assert_close(solved(Rules(), sums).detach(), own, atol=0.02, rtol=0.02)

@@ -140,14 +140,14 @@ def test_closing_finishes_what_was_accepted() -> None:
 
 
 def test_one_pass_and_one_commit(trained: Forecaster, monkeypatch: pytest.MonkeyPatch) -> None:
-    passes, advance = [], NetworkEngine.advance
+    passes, take_in = [], NetworkEngine.take_in
 
     def counted(self: NetworkEngine, state: Any, *rest: Any) -> Any:
         passes.append(len(state.last))
-        return advance(self, state, *rest)
+        return take_in(self, state, *rest)
 
     service = Service(Stream(trained), monitor=False)  # which warms up with a pass of its own
-    monkeypatch.setattr(NetworkEngine, "advance", counted)
+    monkeypatch.setattr(NetworkEngine, "take_in", counted)
     reports = service.update([request(service, rows(f"s{i}", [20])) for i in range(50)])
     assert passes == [50]
     assert [r["new_series"] for r in reports] == [[f"s{i}"] for i in range(50)]

@@ -83,8 +83,8 @@ class Model(nn.Module, abc.ABC):
     def init_state(self, n: int) -> Any:
         """State of `n` series without observations: a NamedTuple of tensors with leading dimension n."""
 
-    def learn_common(self, state: Any, context: Context, before: Any, observations: float) -> Any:
-        """What series have in common, from their states; `before` is what was learned last, or None."""
+    def learn_common(self, state: Any, context: Context) -> Any:
+        """What series have in common, from their states; None if nothing is learned."""
         return None
 
     def meet(self, state: Any, context: Context, common: Any) -> Any:

@@ -183,7 +183,7 @@ def _screen(low, high, last, values, doubt, waited, y, came, starts, lengths, sk
             if not accepted:
                 slack = 1 + FEW / values[i]
                 crossed = (value < 0 and low[i] >= 0) or (value > 0 and high[i] <= 0)
-                accepted = out <= LIMIT * slack * reach and not (crossed and abs(value) > least * slack)
+                accepted = out <= (1.0 if crossed else LIMIT) * slack * reach
             if not accepted and waited[i] >= 0:
                 before = max(doubt[i] - high[i], low[i] - doubt[i])
                 alike = out <= ALIKE * before and before <= ALIKE * out

@@ -82,8 +82,6 @@ class CommonEffects(NamedTuple):
     noise: Float[Tensor, ""]  # variance of what the regression leaves over
     unit: Float[Tensor, ""]  # typical deviation of a series
     way: int  # LOGS or PLAIN_VALUES
-    epoch: int = 0  # how often it was learned
-    observations: float = 0.0  # of all series, when it was learned
 
     def to_json(self) -> dict[str, Any]:
         """A dictionary that JSON can hold."""
@@ -103,7 +101,7 @@ def unknown_effects(k: int, traits: int = 1) -> CommonEffects:
     return CommonEffects(torch.zeros(k, traits, dtype=torch.float64), spread, even, even, PLAIN_VALUES)
 
 
-def learn_effects(sums: EffectSums, traits: Array, before: CommonEffects, observations: float) -> CommonEffects:
+def learn_effects(sums: EffectSums, traits: Array) -> CommonEffects:
     """EM over the records: theta_i ~ N(mean u_i, diag(spread)), mean_jt ~ N(0, relevance_jt), all learned.
 
     u_i are the (series, trait) traits of a series: 1, and its static covariates. A coefficient without use has a
@@ -119,7 +117,7 @@ def learn_effects(sums: EffectSums, traits: Array, before: CommonEffects, observ
     mean, spread, noise, unit = (
         torch.from_numpy(np.asarray(value, dtype=np.float64)) for value in whole.learn(way, EM_ROUNDS)
     )
-    return CommonEffects(mean, spread, noise, unit, way, before.epoch + 1, observations)
+    return CommonEffects(mean, spread, noise, unit, way)
 
 
 class _Whole(NamedTuple):

@@ -135,13 +135,9 @@ class ZeroShot(Model):
         """Age the sums."""
         return aged(state, steps) if self.adapts else state
 
-    def learn_common(
-        self, state: Any, context: Context, before: CommonEffects | None, observations: float
-    ) -> CommonEffects | None:
+    def learn_common(self, state: Any, context: Context) -> CommonEffects | None:
         """The panel's coefficients."""
-        if not self.adapts:
-            return None
-        return learn_effects(state, self.traits.of(context.static), before or self._unknown(), observations)
+        return learn_effects(state, self.traits.of(context.static)) if self.adapts else None
 
     def meet(self, state: Any, context: Context, common: CommonEffects | None) -> Any:
         """Coefficients of each series, and those of the panel."""

@@ -148,7 +148,7 @@ class NetworkEngine(Engine):
         total = float(state.context.count.sum()) if observations is None else observations
         if now or is_due(self.common, total):
             some, before = sampled(state, keys, len(self.schema.regressors)), self.common
-            effects = self.models[0].learn_common(some.members[0], some.context, before.effects, total)
+            effects = self.models[0].learn_common(some.members[0], some.context)
             scores = None if self.following is None else self.following.pooled(some.followed)
             self.common = Common(effects, scores, before.epoch + 1, total)
 
