@@ -127,7 +127,7 @@ def test_a_pretrained_model_with_covariates(spark: Any, tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(sort(batch.forecasts)[wanted.columns], wanted, rtol=1e-5, check_dtype=False)
     assert_states(stream, batch.states.toPandas())
     learned = learn_model(history, model)
-    ours, theirs = (runtime.engine.common for runtime in (stream.runtime, learned.runtime))
+    ours, theirs = (runtime.engine.common.effects for runtime in (stream.runtime, learned.runtime))
     for name in ("mean", "spread", "noise", "unit"):
         torch.testing.assert_close(getattr(theirs, name), getattr(ours, name), rtol=1e-9, atol=1e-12)
 
