@@ -68,7 +68,7 @@ class Work:
 
         def learn() -> None:
             engine.common = None
-            engine.learn_common(self.model.table.states)
+            engine.learn_common(self.model.table.states, self.model.ids)
 
         return {
             "update": lambda: Clock.of(lambda: self.model.update(row)),
