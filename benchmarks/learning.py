@@ -67,8 +67,7 @@ class Work:
         engine = self.model.runtime.engine
 
         def learn() -> None:
-            engine.common = None
-            engine.learn_common(self.model.table.states, self.model.ids)
+            engine.learn_common(self.model.table.states, self.model.ids, now=True)
 
         return {
             "update": lambda: Clock.of(lambda: self.model.update(row)),

@@ -27,6 +27,8 @@ from aru.runtime.state import SeriesState
 from tests import postgres
 from tests.making import make
 
+pytestmark = pytest.mark.filterwarnings("ignore:y lies far outside the range:aru.errors.AruWarning")
+
 H, E, C = 3, 5, 4
 IDS = ["a", "b", "c"]
 ROWS = ("ds", "y", "observed", "futr", "futr_cat", "hist", "hist_cat")

@@ -61,7 +61,7 @@ def test_what_is_new_is_said_once() -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for i in range(3):
-            f.update(frame([-1.0 - i], [40 + i]))
+            f.update(frame([1.0 - i], [40 + i]))
     assert [str(w.message)[:23] for w in caught] == ["New values are negative"]
 
 

@@ -47,6 +47,7 @@ def test_a_promotion_that_multiplies_is_a_percentage() -> None:
         assert found["low"] < found["effect"] < found["high"] < found["low"] + 8
 
 
+@pytest.mark.filterwarnings("ignore:y lies far outside the range")
 def test_effects_that_add_are_in_units_of_y() -> None:
     df = PAST.assign(y=30 * PAST["promo"] - 20 + np.random.default_rng(0).normal(0, 1, len(PAST)))
     f = opened(("promo",))

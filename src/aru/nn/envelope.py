@@ -6,10 +6,10 @@ value is held back if it lies outside by more than
 
     LIMIT (1 + FEW / n) R
 
-(a value of another sign than all of them: by more than a quarter of that), unless a value as far outside, by a factor
-of 3, was held back not long before: in the last two rows, or so that rows times distance are at most CONFIRMED_WITHIN
-R. Then both are the beginning of a new level, or spikes that recur. So a lasting change costs a row, and a value must
-be confirmed the sooner, the further out it is.
+(a value of another sign than all of them: (1 + FEW / n)^2 R), unless a value as far outside, by a factor of 3, was
+held back not long before: in the last two rows, or so that rows times distance are at most CONFIRMED_WITHIN R. Then
+both are the beginning of a new level, or spikes that recur. So a lasting change costs a row, and a value must be
+confirmed the sooner, the further out it is.
 """
 
 from __future__ import annotations

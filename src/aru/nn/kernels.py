@@ -183,7 +183,7 @@ def _screen(low, high, last, values, doubt, waited, y, came, starts, lengths, sk
             if not accepted:
                 slack = 1 + FEW / values[i]
                 crossed = (value < 0 and low[i] >= 0) or (value > 0 and high[i] <= 0)
-                accepted = out <= (1.0 if crossed else LIMIT) * slack * reach
+                accepted = out <= slack * (slack if crossed else LIMIT) * reach
             if not accepted and waited[i] >= 0:
                 before = max(doubt[i] - high[i], low[i] - doubt[i])
                 alike = out <= ALIKE * before and before <= ALIKE * out
