@@ -44,7 +44,7 @@ KINDS = [
 ]  # fmt: skip
 
 
-@pytest.mark.filterwarnings("ignore:Covariates are unlike those of training")
+@pytest.mark.filterwarnings("ignore:Covariates are unlike those of training", "ignore:y lies far outside the range")
 @settings(deadline=None, max_examples=25)
 @given(
     kinds=st.lists(st.sampled_from(KINDS), min_size=1, max_size=4),

@@ -45,7 +45,8 @@ def send(running: Running, words: list[str]) -> httpx.Response:
 
 def test_the_examples_are_what_they_say(serve: Serve) -> None:
     past = pd.concat([rows(name, range(20)) for name in ("shop-1", "shop-2")])
-    running = serve(make(**BASE).fit(past.assign(ds=past["ds"] + pd.Timedelta(days=224))))
+    past = past.assign(ds=past["ds"] + pd.Timedelta(days=224), y=past["y"] + 300)
+    running = serve(make(**BASE).fit(past))
     observed, forecast, bulk, table = commands()
     answer: dict[str, Any] = send(running, observed).json()
     assert answer == json.loads(re.findall(r"```json\n(.*?)```", PAGE, flags=re.DOTALL)[0])
