@@ -54,7 +54,8 @@ class Work:
 
     def __init__(self, name: str, series: int) -> None:
         self.ids = np.array([f"series-{i:05}" for i in range(series)])
-        self.many, self.one = (Forecaster.from_pretrained(name, h=H, freq="h", accelerator="cpu") for _ in range(2))
+        options = {"h": H, "freq": "h", "accelerator": "cpu", "hindsight": False}
+        self.many, self.one = (Forecaster.from_pretrained(name, **options) for _ in range(2))
         self.many.update(frame(self.ids, np.arange(CONTEXT)))
         self.one.update(frame(self.ids[:1], np.arange(CONTEXT)))
         self.engine = self.many.runtime.engine

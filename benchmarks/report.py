@@ -242,13 +242,15 @@ def spark() -> str:
             f"{r['series']:,}",
             r["shards"],
             f"{r['dense']['events_per_second']:,} events/s",
+            f"{r['dense']['cpu_us_per_event']} µs",
+            f"{r['doubled']['events_per_second']:,} events/s",
             f"{r['sparse']['rows_per_batch']:,} events in {r['sparse']['seconds_per_batch']:.1f} s",
-            r["dense"]["write_amplification"],
+            f"{r['dense']['write_amplification']}, {r['sparse']['write_amplification']}",
         )
         for r in found["streams"]
     ]
     dense, sparse = "dense: every series a batch", "sparse: 1 series in 100 a batch"
-    head = ["series", "shards", dense, sparse, "written per changed record"]
+    head = ["series", "shards", dense, "CPU per event", "twice", sparse, "written per changed record: dense, sparse"]
     return f"{table(head, rows)}\n\n{_machine(found)}{source('spark.json', found)}"
 
 
@@ -257,16 +259,16 @@ def layouts() -> str:
     rows = [
         (
             r["layout"],
-            f"{r['series_per_entry']:.0f}",
             f"{r['state_us_per_event'] / 1000:.2f} ms",
             f"{r['dense']['events_per_second']:,} events/s",
+            f"{r['dense']['cpu_us_per_event']} µs",
             f"{r['sparse']['seconds_per_batch']:.1f} s",
-            f"{r['sparse']['write_amplification']:.0f}",
+            f"{r['sparse']['write_amplification']:.1f}",
         )
         for r in found["layouts"]
     ]
     batch = found["layouts"][0]["sparse"]["rows_per_batch"]
-    head = ["layout", "series per entry", "reading and writing an event", "dense"]
+    head = ["layout", "reading and writing an event", "dense", "CPU per event"]
     return table([*head, f"sparse batch of {batch}", "written per changed record, sparse"], rows)
 
 
@@ -316,6 +318,44 @@ def learning() -> str:
     return f"{table(head, rows)}\n\n{about}{_machine(found)}{source('learning.json', found)}"
 
 
+def sizing() -> str:
+    found = read("sizing.json")
+    rows = [
+        (
+            f"{r['series']:,}",
+            {"sqlite": "SQLite", "postgres": "PostgreSQL"}[r["store"]],
+            f"{r['rows_per_second']:,}",
+            f"{r['memory_mb']:,} ({r['idle_memory_mb']:,})",
+            f"{r['store_bytes_per_series'] / 1000:.1f}",
+            f"{r['monitor_bytes_per_series'] / 1000:.1f}" if r["monitor_bytes_per_series"] else "",
+            f"{r['kept_bytes_per_row']:.0f}",
+            f"{r['store_mb']:,}",
+        )
+        for r in found["sizing"]
+    ]
+    each = ["kB a series: states", "monitor", "bytes a kept row", "MB in all, 24 rows kept"]
+    head = ["series", "store", "rows/s in bulk", "memory, MB (at first)", *each]
+    return f"{table(head, rows)}\n\n{_machine(found)}{source('sizing.json', found)}"
+
+
+def soak() -> str:
+    found = read("soak.json")
+    r = found["soak"]
+    memory = r["memory_mb"]
+    facts = {
+        "capacity, requests/s": f"{r['capacity_per_second']:,}",
+        "sent, requests/s": f"{r['sent_per_second']:,} for {r['minutes']:g} minutes",
+        "failed": f"{r['failed']:,} of {r['requests']:,}",
+        "p50, p90, p99, longest, ms": ", ".join(
+            f"{r[name]:,}" for name in ("p50_ms", "p90_ms", "p99_ms", "longest_ms")
+        ),
+        "cores in use": r["cpu"],
+        "memory, MB": f"{memory['first_quarter']:,} in the first quarter, {memory['last_quarter']:,} in the last "
+        f"({100 * r['growth']:+.1f} %)",
+    }
+    return f"{table(['', ''], facts.items())}\n\n{_machine(found)}{source('soak.json', found)}"
+
+
 PAGES = {
     "performance.md": {
         "solve": solve,
@@ -330,6 +370,7 @@ PAGES = {
         "service": service,
         "postgres": postgres,
     },
+    "operations.md": {"sizing": sizing, "soak": soak},
     "scale.md": {"spark": spark, "layouts": layouts},
     "pretrained.md": {"pretrained": pretrained},
     "learning.md": {"learning": learning},

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from aru import Forecaster, settings
+from aru.models import MODELS
 from experiments.data import PAPER
 
 START = pd.Timestamp("2024-01-01")
@@ -33,5 +34,7 @@ def trained(**more: Any) -> Forecaster:
 def _make(chosen: dict[str, Any], trainer: dict[str, Any]) -> Forecaster:
     """A forecaster of this version, or of one from before settings were grouped (`benchmarks.turns`)."""
     if hasattr(settings, "nested"):
+        if chosen.get("model", "aru") == "aru" and "aru-rnn" in MODELS:
+            chosen = {**chosen, "model": "aru-rnn", "alias": "aru"}
         return Forecaster(**settings.nested({**chosen, "trainer": trainer}))
     return Forecaster(**chosen, trainer_options=trainer)

@@ -9,6 +9,7 @@
     python -m experiments timing --out experiments/results/timing.csv
     python -m experiments zeroshot
     python -m experiments learning --jobs 16
+    python -m experiments defaults --jobs 16
 
 All but `choose` compute what their file lacks, and can be stopped and repeated at any time. After another choice
 `python -m experiments prune --runs experiments/results/runs.csv` removes the rows of the former one.
@@ -24,6 +25,7 @@ from typing import Any
 
 from experiments.candidates import CHOICES, selection_jobs, write_choices
 from experiments.curves import curves
+from experiments.defaults import defaults
 from experiments.forecasts import forecasts
 from experiments.grid import grid
 from experiments.learning import lessons
@@ -37,7 +39,7 @@ GRID = ("dataset", "protocol", "method", "variant")
 CURVES = ("experiment", "dataset", "method", "variant")
 LEARNING = ("part", "dataset", "protocol", "method")
 RESULTS = Path(__file__).parent / "results"
-DEFAULTS = {name: RESULTS / f"{name}.csv" for name in ("zeroshot", "learning")}
+DEFAULTS = {name: RESULTS / f"{name}.csv" for name in ("zeroshot", "learning", "defaults")}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -55,6 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         ("timing", "seconds of an update and of a forecast; keep --jobs 1", 1, ("dataset", "method")),
         ("zeroshot", "pretrained networks; rows of former weights are removed", 3, CURVES[:3]),
         ("learning", "what pretrained models learn in closed form; rows of former weights are removed", 3, LEARNING),
+        ("defaults", "every panel with the defaults", 3, GRID[:3]),
     ):
         command = commands.add_parser(name, help=about)
         own = {"default": DEFAULTS[name]} if name in DEFAULTS else {"required": True}
@@ -87,8 +90,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "timing": timings,
         "zeroshot": zero_shots,
         "learning": lessons,
+        "defaults": defaults,
     }
-    if options.command in DEFAULTS:
+    if options.command in ("zeroshot", "learning"):
         forget_other_weights(options.out)
     quick = {k: v for k, v in (("steps", options.steps), ("series", options.series)) if v}
     jobs = [

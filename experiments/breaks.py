@@ -1,10 +1,10 @@
-"""How pretrained networks take a break or an outlier: `python -m experiments.breaks` writes the rows and the figure.
+"""How pretrained networks take a break or an outlier: `python -m experiments.breaks` writes rows, table and figure.
 
 From one row on every series is multiplied by 1.5 ("level"), or by factors of the weekday, in hourly data of the time
-of day ("pattern"). ND of the next h rows, against that of the same values without a break: multiplied throughout. Or
-one value, 3 h rows before the end, is replaced by a multiple of the series' mean ("outlier"): the share of series whose
-median, and whose width, differ by more than 10 % from the forecast without it. All rows lie before those that the other
-experiments test.
+of day ("pattern"). ND of the next h rows, against that of the same values without a break: multiplied throughout. Both
+are means over several breaks, of which each ends another history, a number of rows shorter. Or one value, 3 h rows
+before the end, is replaced by a multiple of the series' mean ("outlier"): the share of series whose median, and whose
+width, differ by more than 10 % from the forecast without it. All rows lie before those that the other experiments test.
 """
 
 from __future__ import annotations
@@ -27,23 +27,29 @@ from experiments.curves import broken
 from experiments.data import DATA
 from experiments.figures import chart, write
 from experiments.provenance import commit, hardware
+from experiments.tables import table
 
 RESULTS = Path(__file__).parent / "results" / "breaks.csv"
+PAGE = Path(__file__).parents[1] / "docs" / "pretrained.md"
+BEGIN, END = "<!-- breaks: begin (python -m experiments.breaks) -->", "<!-- breaks: end -->"
 # Windows, rows between them, rows at the end that are left alone, most series, most rows of a series.
 PANELS = {
     "rossmann": (13, 8, 32, 100, None),
     "gefcom2012": (15, 12, 168, 20, 2500),
     "nyc_flights": (9, 7, 56, 50, None),
 }
+# By how many rows each history is shorter: in hourly data breaks come at all times of day and days of the week.
+SHORTER = {"rossmann": (0, 40, 100), "gefcom2012": tuple(range(0, 1500, 127)), "nyc_flights": (0, 17, 36, 61)}
 SIZE = "mini"
 OUTLIERS = (5.0, 20.0, -1.0, -20.0, 1e5)
 NAME = "aru"
 COLOURS = {"level": "#c2410c", "pattern": "#1d4ed8"}
 
 
-def panel(name: str) -> tuple[pd.DataFrame, Any]:
-    """Some series of a dataset, without the rows that are left alone."""
+def panel(name: str, shorter: int = 0) -> tuple[pd.DataFrame, Any]:
+    """Some series of a dataset, without the rows that are left alone, and some more."""
     _, _, reserve, most, rows = PANELS[name]
+    reserve += shorter
     df, _, about = load(name) if name == "nyc_flights" else load(name, DATA)
     age = df.groupby("unique_id").cumcount(ascending=False)
     df = df[(age >= reserve) & (age < (rows or len(df)) + reserve)]
@@ -60,19 +66,23 @@ def forecaster(about: Any, covariates: bool) -> Forecaster:
 
 def breaks(name: str, covariates: bool) -> Iterator[dict[str, Any]]:
     """ND of the rows after every origin, with a break and without."""
-    df, about = panel(name)
     windows, step, *_ = PANELS[name]
-    age = df.groupby("unique_id").cumcount(ascending=False)
-    after = age < about.h + step * (windows - 1)
-    f = forecaster(about, covariates)
     for case in ("level", "pattern"):
         found = []
-        for rows in (after, after | True):
-            frame = f.cross_validation(broken(df, rows)[case], windows, step, [90])
-            order = frame.groupby("unique_id").cutoff.rank(method="dense").astype(int) - 1
-            found.append([scores(part, NAME, 90)["nd"] for _, part in frame.groupby(order)])
-        for window, (nd, usual) in enumerate(zip(*found, strict=True)):
+        for shorter in SHORTER[name]:
+            df, about = panel(name, shorter)
+            f = forecaster(about, covariates)
+            after = df.groupby("unique_id").cumcount(ascending=False) < about.h + step * (windows - 1)
+            found.append([_curve(f, broken(df, rows)[case], windows, step) for rows in (after, after | True)])
+        for window, (nd, usual) in enumerate(np.mean(found, 0).T):
             yield {"case": case, "x": window * step / about.h, "value": nd, "usual": usual}
+
+
+def _curve(f: Forecaster, df: pd.DataFrame, windows: int, step: int) -> list[float]:
+    """ND of each window."""
+    frame = f.cross_validation(df, windows, step, [90])
+    order = frame.groupby("unique_id").cutoff.rank(method="dense").astype(int) - 1
+    return [scores(part, NAME, 90)["nd"] for _, part in frame.groupby(order)]
 
 
 def outliers(name: str, covariates: bool) -> Iterator[dict[str, Any]]:
@@ -125,8 +135,20 @@ def draw(rows: pd.DataFrame) -> None:
     write("pretrained-break", panels, 2, legend, COLOURS)
 
 
+def break_table(rows: pd.DataFrame) -> str:
+    """Errors as multiples of the usual ones."""
+    cases = [("level", x) for x in (0.5, 1.0, 1.5, 2.0)] + [("pattern", x) for x in (1.0, 1.5, 2.0, 4.0)]
+    names = [f"{case}, after {x:g} h" if i in (0, 4) else f"{x:g} h" for i, (case, x) in enumerate(cases)]
+    lines = []
+    for (name, covariates), part in rows.groupby(["dataset", "covariates"], sort=False):
+        ratio = (part.value / part.usual).groupby([part.case, part.x]).first()
+        title = f"{DESCRIPTIONS[name].title}{', covariates' if covariates else ''}"
+        lines.append([title, *(f"{ratio[case]:.2f}" for case in cases)])
+    return table(["ND / usual ND", *names], lines)
+
+
 def main() -> None:
-    """Compute all rows and draw the figure."""
+    """Compute all rows, and write the table and the figure."""
     rows = []
     for name in PANELS:
         for covariates in (False, True):
@@ -137,9 +159,11 @@ def main() -> None:
             end = {"seconds": round(time.perf_counter() - started, 1), "commit": commit(), "hardware": hardware()}
             rows += [{"dataset": name, "method": SIZE, "covariates": covariates, **row, **end} for row in found]
             print(name, covariates, end["seconds"], flush=True)
-    table = pd.DataFrame(rows).round(5)
-    table.to_csv(RESULTS, index=False)
-    draw(table)
+    found = pd.DataFrame(rows).round(5)
+    found.to_csv(RESULTS, index=False)
+    draw(found)
+    begin, rest = PAGE.read_text().split(BEGIN)
+    PAGE.write_text(f"{begin}{BEGIN}\n{break_table(found)}\n{END}{rest.split(END)[1]}")
 
 
 if __name__ == "__main__":

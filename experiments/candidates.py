@@ -12,6 +12,7 @@ import pandas as pd
 
 from aru.models import method as find_method
 from experiments.evaluate import Job
+from experiments.make import model_of
 from experiments.tasks import PROTOCOLS, VALIDATION
 
 CHOICES = Path(__file__).with_name("choices.json")
@@ -390,5 +391,5 @@ def chosen(dataset: str, method: str) -> Settings:
     choices = json.loads(CHOICES.read_text()) if CHOICES.exists() else {}
     first = next(iter(CANDIDATES[source][dataset].values()))
     settings = choices.get(dataset, {}).get(source, {}).get("settings", first)
-    idle = {*own, *find_method(method).model.ignores}
+    idle = {*own, *find_method(model_of(method)).model.ignores}
     return {**DEFAULTS[method], **{k: v for k, v in settings.items() if k not in idle}}

@@ -122,7 +122,8 @@ def _pretrained(panel: Apart, size: str, columns: dict[str, list[str]]) -> Calla
     """The other series are told first; they stay as they are."""
     names = [name for key, list_ in columns.items() if not key.startswith("stat") for name in list_]
     futr, static = list(columns.get("futr_exog_list", ())), panel.static if "stat_exog_list" in columns else None
-    model = Forecaster.from_pretrained(size, h=panel.settings["h"], freq=panel.settings["freq"], **columns)
+    settings = {"h": panel.settings["h"], "freq": panel.settings["freq"], **columns}
+    model = Forecaster.from_pretrained(size, **settings, hindsight=False)  # which needs more rows than these
     model.update(panel.others[["unique_id", "ds", "y", *names]], static)
 
     def forecast(part: Told) -> pd.DataFrame | None:

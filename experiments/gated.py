@@ -166,7 +166,8 @@ def main() -> None:
     model, df, static = prepare(arguments)
     size, h = df.groupby("unique_id").size(), model.settings.h
     windows = int((size.median() * (1 - TRAIN - VALIDATION) - 1) // h)
-    variants = list(VARIANTS) if model.runtime.engine.models[0].adapts else ["adapted", "calibration"]
+    # A pretrained network without covariates learns from its errors, and has no gate.
+    variants = ["frozen", "adapted", "calibration"] if arguments.pretrained else list(VARIANTS)
     found: dict[str, pd.DataFrame] = {}
     for variant in variants:
         found[variant] = backtest(model, df, windows, variant, static)

@@ -1,6 +1,7 @@
 """What a pretrained model learns from the rows it is told, in closed form, and what that gives.
 
 covariates     effects of covariates beside the network alone; on streams also frozen at the first cutoff
+hindsight      what errors of past forecasts teach without covariates, on streams: also frozen, and the network alone
 first-values   error against the number of known values, of series never seen (`experiments.first_values`)
 frozen         closed-form corrections of frozen zero-shot forecasts on ETTh1 (`experiments.rivals`)
 
@@ -31,8 +32,9 @@ from experiments.provenance import hardware
 from experiments.tasks import PROTOCOLS, Protocol, Task, cut
 from experiments.zeroshot import weights_of
 
-COVARIATES, FIRST_VALUES, FROZEN = "covariates", "first-values", "frozen"
+COVARIATES, HINDSIGHT, FIRST_VALUES, FROZEN = "covariates", "hindsight", "first-values", "frozen"
 SIZES = ("mini", "base")
+STREAMED = "mini"  # on streams
 ALONE = " alone"  # the network without covariates
 FLIGHTS = "nyc_flights"
 STREAMING, START = "streaming", "start"
@@ -44,6 +46,7 @@ STARTS = {
     "gefcom2012": (672, Protocol(84)),
     "electricity_10": (672, Protocol(84)),
     FLIGHTS: (120, DEMO),  # with two holidays: what first rows do not hold is never read
+    "m4_hourly": (240, Protocol(20)),
 }
 """Streams that begin with little history: rows before the first cutoff, and the windows after it."""
 STREAMS = [
@@ -60,6 +63,11 @@ STREAMS = [
     (FLIGHTS, STREAMING),
     (FLIGHTS, START),
 ]
+WITHOUT = [
+    *((name, protocol) for name in ("electricity_10", "gefcom2012", FLIGHTS) for protocol in (STREAMING, START)),
+    *((name, START) for name in ("m4_hourly", "rossmann", "walmart")),
+]
+"""Streams without covariates."""
 DIGITS = {"nd": 5, "mse": 6, "rmse": 4, "mase": 4, "crps": 5, "coverage90": 4}
 KEY = ("part", "dataset", "protocol", "method", "weights", "seed")
 FIELDS = (
@@ -124,15 +132,16 @@ class Lesson:
 def lessons(seeds: Iterable[int]) -> list[Lesson]:
     """All of them, quick ones first; only trainings have several seeds."""
     seeds, out = list(seeds), []
+    for dataset, protocol in STREAMS:
+        methods = (STREAMED,) if dataset == "electricity_10" else (STREAMED, f"{STREAMED}{ALONE}")
+        out += [Lesson(COVARIATES, dataset, protocol, method, 0) for method in methods]
+    out += [Lesson(HINDSIGHT, dataset, protocol, STREAMED, 0) for dataset, protocol in WITHOUT]
     for size in SIZES:
-        for dataset, protocol in STREAMS:
-            methods = (size,) if dataset == "electricity_10" else (size, f"{size}{ALONE}")
-            out += [Lesson(COVARIATES, dataset, protocol, method, 0) for method in methods]
         out += [Lesson(FIRST_VALUES, dataset, "", size, 0) for dataset in first_values.PANELS]
         with_covariates = [dataset for dataset in first_values.PANELS if dataset != "m1_monthly"]
         out += [Lesson(FIRST_VALUES, dataset, "", f"{size}{ALONE}", 0) for dataset in with_covariates]
         out += [Lesson(FROZEN, "etth1", f"h={h}", size, 0) for h in rivals.HORIZONS]
-    out += [Lesson(COVARIATES, dataset, START, "seasonal-naive", 0) for dataset in STARTS]
+    out += [Lesson(COVARIATES, dataset, START, "seasonal-naive", 0) for dataset in STARTS if dataset != "m4_hourly"]
     out += [Lesson(COVARIATES, FLIGHTS, STREAMING, method, 0) for method in ("seasonal-naive", "lightgbm")]
     out += [Lesson(FIRST_VALUES, dataset, "", "seasonal-naive", 0) for dataset in first_values.PANELS]
     out += [Lesson(FIRST_VALUES, dataset, "", "lightgbm", 0) for dataset in first_values.PANELS]
@@ -183,9 +192,25 @@ def covariates(job: Lesson) -> Iterator[dict[str, Any]]:
             frame = forecaster.cross_validation(task.df, task.windows, task.step, LEVELS, adapt, static)
             frames.append(("" if adapt else "adapt=off", frame))
     for variant, frame in frames:
-        for x, part in {"": frame, **(quarters(frame) if task.windows >= 8 else {})}.items():
-            count = {"series": part.unique_id.nunique(), "forecasts": len(part) // h}
-            yield {"variant": variant, "x": x, "h": h, **count, **score(part, name, task.train, task.season)}
+        yield from scored(task, variant, frame, name)
+
+
+def hindsight(job: Lesson) -> Iterator[dict[str, Any]]:
+    """Scores without covariates: adapting, frozen at the first cutoff, and of the network alone."""
+    task = task_of(job.dataset, job.protocol, job.series)
+    df = task.df[["unique_id", "ds", "y"]]
+    for variant, learns in (("", True), ("adapt=off", True), ("alone", False)):
+        settings = {name: task.settings[name] for name in ("h", "freq")}
+        model = Forecaster.from_pretrained(job.size, **settings, hindsight=learns)
+        yield from scored(task, variant, model.cross_validation(df, task.windows, task.step, LEVELS, variant == ""))
+
+
+def scored(task: Task, variant: str, frame: pd.DataFrame, name: str = "aru") -> Iterator[dict[str, Any]]:
+    """Of all windows, and by quarters of a stream."""
+    for x, part in {"": frame, **(quarters(frame) if task.windows >= 8 else {})}.items():
+        count = {"series": part.unique_id.nunique(), "forecasts": len(part) // task.settings["h"]}
+        about = {"variant": variant, "x": x, "h": task.settings["h"], **count}
+        yield {**about, **score(part, name, task.train, task.season)}
 
 
 def quarters(frame: pd.DataFrame) -> dict[int, pd.DataFrame]:
@@ -199,7 +224,8 @@ def _forecaster(job: Lesson, task: Task) -> tuple[Forecaster, pd.DataFrame | Non
     """A pretrained one, or one that is trained as the demo does it; and the static covariates that it reads."""
     if job.size:
         columns = {} if job.method.endswith(ALONE) else covariate_columns(task.settings)
-        opened = Forecaster.from_pretrained(job.size, h=task.settings["h"], freq=task.settings["freq"], **columns)
+        settings = {"h": task.settings["h"], "freq": task.settings["freq"], **columns}
+        opened = Forecaster.from_pretrained(job.size, **settings, hindsight=not job.method.endswith(ALONE))
         return opened, task.static if "stat_exog_list" in columns else None
     plan = dataclasses.replace(FULL, steps=job.steps or FULL.steps)
     forecaster = build(job.method, plan, job.seed)  # type: ignore[arg-type]
@@ -209,6 +235,7 @@ def _forecaster(job: Lesson, task: Task) -> tuple[Forecaster, pd.DataFrame | Non
 
 COMPUTE = {
     COVARIATES: covariates,
+    HINDSIGHT: hindsight,
     FIRST_VALUES: lambda job: first_values.curve(job, covariate_columns),
     FROZEN: lambda job: rivals.corrections(job.size, int(job.protocol.removeprefix("h=")), job.series),
 }

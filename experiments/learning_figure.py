@@ -8,7 +8,7 @@ import pandas as pd
 from aru.demo.svg import Scale
 from experiments.figures import chart, write
 from experiments.first_values import PANELS
-from experiments.learning import ALONE, START, STARTS
+from experiments.learning import ALONE, COVARIATES, HINDSIGHT, START, STARTS, STREAMS
 from experiments.learning_tables import NAIVE, OFF, TITLES, curve, nd
 
 LINES = {
@@ -61,11 +61,11 @@ def streams(rows: pd.DataFrame) -> None:
     panels = []
     for dataset in STARTS:
         quarters = np.arange(1.0, 5.0)
-        alone = f"mini{ALONE}" if dataset != "electricity_10" else "mini"
-        lines = {"mini": ("mini", ""), "frozen": ("mini", OFF), "mini-alone": (alone, "")}
+        own = COVARIATES if (dataset, START) in STREAMS else HINDSIGHT
+        lines = {"mini": ("mini", "", own), "frozen": ("mini", OFF, own), "mini-alone": ("mini", "alone", HINDSIGHT)}
         found = {
-            css: np.array([nd(rows, dataset, START, *key, quarter=int(q)) for q in quarters])
-            for css, key in lines.items()
+            css: np.array([nd(rows, dataset, START, method, variant, int(q), part) for q in quarters])
+            for css, (method, variant, part) in lines.items()
         }
         known = np.concatenate(list(found.values()))
         if not np.isfinite(known).any():

@@ -13,11 +13,14 @@ from experiments.learning import (
     FIRST_VALUES,
     FLIGHTS,
     FROZEN,
+    HINDSIGHT,
     SIZES,
     START,
     STARTS,
+    STREAMED,
     STREAMING,
     STREAMS,
+    WITHOUT,
 )
 from experiments.rivals import HORIZONS
 from experiments.tables import RESULTS, read_runs, table
@@ -31,6 +34,7 @@ TITLES = {
     "gefcom2012": "GEFCom2012",
     "electricity_10": "electricity_10",
     FLIGHTS: "flights",
+    "m4_hourly": "M4 hourly",
     "m1_monthly": "M1 monthly",
 }
 PROTOCOLS = {"fixed": "once", STREAMING: "stream", START: "from the start"}
@@ -40,17 +44,20 @@ RIVALS = {
     "smoothed errors": "errors, smoothed",
     "ridge on errors": "errors, ridge regression",
     "adapter": "`Adapter`",
+    "hindsight": "**hindsight**, in the library",
     "linear": "linear forecaster alone",
     "mixed, weights": "the two mixed by weights",
     "mixed, fixed": ".3 linear, .7 network",
 }
 AIMS = {("rossmann", "fixed"): 0.084, ("rossmann", STREAMING): 0.085, ("walmart", "fixed"): 0.083}
 GAIN, ETTH1, ETTH1_GAIN, BEHIND = 0.03, {24: 0.290, 48: 0.335}, 0.08, 0.05
+NO_HARM = 0.005
 
 
 def read() -> pd.DataFrame:
     """All rows that count: ours of the latest weights, and of the other files what stands beside them."""
-    rows = pd.read_csv(RESULTS / "learning.csv", keep_default_na=False, na_values={c: [""] for c in ("nd", "mse", "x")})
+    missing = {column: ["", "nan"] for column in ("nd", "mse", "x")}
+    rows = pd.read_csv(RESULTS / "learning.csv", keep_default_na=False, na_values=missing)
     rows = rows[rows.weights.isin(["", *map(weights_of, SIZES)])]
     runs = read_runs().assign(part=COVARIATES, weights="")
     runs = runs[runs.method.isin(BESIDE) & runs.variant.isin(["", OFF])]
@@ -61,9 +68,17 @@ def read() -> pd.DataFrame:
     return pd.concat([rows, beside.assign(command="")], ignore_index=True)
 
 
-def nd(rows: pd.DataFrame, dataset: str, protocol: str, method: str, variant: str = "", quarter: int = 0) -> float:
+def nd(
+    rows: pd.DataFrame,
+    dataset: str,
+    protocol: str,
+    method: str,
+    variant: str = "",
+    quarter: int = 0,
+    part: str = COVARIATES,
+) -> float:
     """Mean over seeds, of all of a stream or of a quarter; NaN where there is none."""
-    chosen = (rows.part == COVARIATES) & (rows.dataset == dataset) & (rows.protocol == protocol)
+    chosen = (rows.part == part) & (rows.dataset == dataset) & (rows.protocol == protocol)
     chosen &= (rows.x == quarter) if quarter else rows.x.isna()
     return float(rows[chosen & (rows.method == method) & (rows.variant == variant)].nd.mean())
 
@@ -74,11 +89,9 @@ def covariate_table(rows: pd.DataFrame) -> str:
     for dataset, protocol in STREAMS:
         if dataset == "electricity_10" or protocol == START:
             continue
-        methods = [*BESIDE, *(m for size in SIZES for m in (f"{size}{ALONE}", size))]
-        cells = [_figure(nd(rows, dataset, protocol, method)) for method in methods]
+        cells = [_figure(nd(rows, dataset, protocol, m)) for m in (*BESIDE, f"{STREAMED}{ALONE}", STREAMED)]
         lines.append([f"{TITLES[dataset]}, {PROTOCOLS[protocol]}", *cells])
-    heads = [*BESIDE.values(), *(h for size in SIZES for h in (f"{size} alone", f"**{size}**"))]
-    return table(["ND", *heads], lines)
+    return table(["ND", *BESIDE.values(), f"{STREAMED} alone", f"**{STREAMED}**"], lines)
 
 
 def stream_table(rows: pd.DataFrame) -> str:
@@ -88,12 +101,34 @@ def stream_table(rows: pd.DataFrame) -> str:
         if protocol == "fixed":
             continue
         cells = []
-        for method in ("aru", *SIZES):
+        for method in ("aru", STREAMED):
             frozen, adapting = (nd(rows, dataset, protocol, method, v) for v in (OFF, ""))
             known = np.isfinite([frozen, adapting]).all()
             cells.append(f"{_figure(frozen)} → {_figure(adapting)} ({adapting / frozen - 1:+.1%})" if known else "")
         lines.append([f"{TITLES[dataset]}, {PROTOCOLS[protocol]}", *cells])
-    return table(["ND, frozen → adapting", "ARU, trained", *(f"**{size}**" for size in SIZES)], lines)
+    return table(["ND, frozen → adapting", "ARU, trained", f"**{STREAMED}**"], lines)
+
+
+def hindsight_table(rows: pd.DataFrame) -> str:
+    """The network alone, and with what its errors taught: frozen at the first cutoff, and adapting."""
+    lines = []
+    for dataset, protocol in WITHOUT:
+        found = {v: nd(rows, dataset, protocol, STREAMED, v, part=HINDSIGHT) for v in ("alone", OFF, "")}
+        alone = found.pop("alone")
+        cells = [f"{v:.4f} ({v / alone - 1:+.1%})" if np.isfinite(v) else "" for v in found.values()]
+        lines.append([f"{TITLES[dataset]}, {PROTOCOLS[protocol]}", _figure(alone), *cells])
+    heads = (f"{STREAMED} alone", f"{STREAMED}, frozen", f"**{STREAMED}, adapting**")
+    return table(["ND", *heads], lines)
+
+
+def mean_gain(rows: pd.DataFrame, size: str, protocol: str, variant: str) -> dict[str, float]:
+    """Change of ND without covariates against the network alone, or the frozen one, by dataset."""
+    pairs = {
+        dataset: [nd(rows, dataset, protocol, size, v, part=HINDSIGHT) for v in ("", variant)]
+        for dataset, found in WITHOUT
+        if found == protocol
+    }
+    return {dataset: a / b - 1 for dataset, (a, b) in pairs.items() if np.isfinite([a, b]).all()}
 
 
 def gains(rows: pd.DataFrame, method: str, protocol: str) -> dict[str, float]:
@@ -171,6 +206,13 @@ def goal_table(rows: pd.DataFrame) -> str:
                 said = ", ".join(f"{TITLES[d]} {v:+.1%}" for d, v in found.items())
                 ok = max(found.values()) < 0 and mean <= -GAIN and len(found) == 5
                 lines.append([goal, f"{mean:+.1%} in the mean of {len(found)} ({said})", met(ok)])
+    for size in SIZES:
+        found = mean_gain(rows, size, START, "alone")
+        if found:
+            each = ", ".join(f"{TITLES[d]} {v:+.1%}" for d, v in found.items())
+            goal = f"{size}, from the start, without covariates: nowhere {NO_HARM:.1%} worse than the network alone"
+            said = f"{np.mean(list(found.values())):+.1%} in the mean of {len(found)} ({each})"
+            lines.append([goal, said, met(max(found.values()) <= NO_HARM)])
     for h, aim in ETTH1.items():
         best = {v: mse(rows, "base", h, v) for v in RIVALS}
         best = {v: m for v, m in best.items() if np.isfinite(m)}
@@ -210,6 +252,13 @@ the flights here, with the demo's settings).
 Frozen: what was learned up to the first cutoff, while contexts move on. Stream: as above, with all history before it.
 From the start: {starts()}.
 
+### Without covariates: hindsight
+
+{hindsight_table(rows)}
+
+Streams as above, the columns of covariates left out; M4 hourly {STARTS["m4_hourly"][0]} rows before
+{STARTS["m4_hourly"][1].windows} cutoffs. In brackets: change against the network alone.
+
 ### Beyond the context
 
 {rival_table(rows)}
@@ -229,7 +278,8 @@ From the start: {starts()}.
 
 def starts() -> str:
     """Rows before and after the first cutoff, in words."""
-    words = [f"{TITLES[name]} {before} / {rule.windows}" for name, (before, rule) in STARTS.items()]
+    with_covariates = [(name, *STARTS[name]) for name, protocol in STREAMS if protocol == START]
+    words = [f"{TITLES[name]} {before} / {rule.windows}" for name, before, rule in with_covariates]
     return f"rows before the first cutoff / cutoffs, h rows apart (flights: one): {', '.join(words)}"
 
 

@@ -9,11 +9,19 @@ from aru.models import MODELS
 from aru.settings import nested
 from experiments.ablations import ABLATIONS
 
+RECURRENT = "aru"
 QUIET = {"enable_progress_bar": False}  # options of Lightning's Trainer
+
+
+def model_of(method: str) -> str:
+    """The model that result files call so: there "aru" is the recurrent network of the paper's family."""
+    return "aru-rnn" if method == RECURRENT else method
 
 
 def make(**settings: Any) -> Forecaster:
     """A forecaster with these settings and without a progress bar. The model may be an ablation."""
-    if settings.get("model") in ABLATIONS:
+    method = settings.get("model", RECURRENT)
+    if method in ABLATIONS:
         MODELS.update(ABLATIONS)
+    settings = {"alias": method, **settings, "model": model_of(method)}
     return Forecaster(**nested({"trainer": QUIET, **settings}))

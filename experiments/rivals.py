@@ -6,6 +6,7 @@ All else is learned as the truth arrives: a forecast for t + k issued at t teach
     smoothed errors   the aged mean of past errors of the same lead is added
     ridge on errors   a ridge regression of the error of each lead on differences between recent values and the forecast
     adapter           `aru.Adapter`, default settings
+    hindsight         what the library does by itself (`aru.pretrained.hindsight`), from the first row on
     linear            a linear forecaster of each series and lead: latest values, seasonal lags, levels, by ridge
     mixed, fixed      .3 of the linear forecast and .7 of the network's
     mixed, weights    weights of the two by their past squared errors, the mean of slow and fast ones (the idea of ELF)
@@ -60,7 +61,7 @@ def corrections(size: str, h: int, series: int | None) -> Iterator[dict[str, Any
     """Errors of the frozen network and of every correction."""
     df = load("etth1", development=False).df
     df = df[df.unique_id.isin(sorted(df.unique_id.unique())[:series])] if series else df
-    frame = frozen(df, size, h)
+    frame = issued(df, size, h, hindsight=False)
     past = arrays(df, frame, h)
     first = int((TRAIN + VALIDATION) * past.y.shape[1]) - 1
     scored = (past.origins >= first) & (past.origins + h < past.y.shape[1])
@@ -71,6 +72,7 @@ def corrections(size: str, h: int, series: int | None) -> Iterator[dict[str, Any
         "smoothed errors": smoothed(past),
         "ridge on errors": error_ridge(past),
         "adapter": adapted(df, frame, past, h),
+        "hindsight": arrays(df, issued(df, size, h, hindsight=True), h).forecast,
         "linear": straight,
         "mixed, fixed": past.forecast + SHARE * (straight - past.forecast),
         "mixed, weights": weighted(past, straight),
@@ -87,10 +89,10 @@ def corrections(size: str, h: int, series: int | None) -> Iterator[dict[str, Any
         }
 
 
-def frozen(df: pd.DataFrame, size: str, h: int) -> pd.DataFrame:
-    """The network's mean from every row on."""
+def issued(df: pd.DataFrame, size: str, h: int, *, hindsight: bool) -> pd.DataFrame:
+    """The mean from every row on, of the network alone or with hindsight."""
     rows = int(df.groupby("unique_id").size().iloc[0])
-    model = Forecaster.from_pretrained(size, h=h, freq="h")
+    model = Forecaster.from_pretrained(size, h=h, freq="h", hindsight=hindsight)
     return model.cross_validation(df, rows - h - int(TRAIN * rows) + 1, 1)[["unique_id", "ds", "cutoff", "aru"]]
 
 

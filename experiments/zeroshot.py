@@ -140,7 +140,8 @@ def forecasts(job: Trial, windows: Windows) -> pd.DataFrame:
     """Forecasts of all windows, with the values that came."""
     about = PANELS[job.dataset]
     if job.method in SIZES:
-        model = Forecaster.from_pretrained(job.method, h=about.h, freq=about.freq, season_length=about.season_length)
+        options = {"season_length": about.season_length, "hindsight": False}  # the network alone
+        model = Forecaster.from_pretrained(job.method, h=about.h, freq=about.freq, **options)
         if windows.count == 1:
             model.update(windows.past)
     else:
@@ -209,7 +210,7 @@ def single(job: Trial) -> dict[str, Any]:
     elif job.method == "auto-ets":
         frame, name = auto_ets(df, h, freq, season), "auto-ets"
     else:
-        model, parts = Forecaster.from_pretrained(job.method, h=h, freq=freq), []
+        model, parts = Forecaster.from_pretrained(job.method, h=h, freq=freq, hindsight=False), []
         for _, past in windows.past.groupby("unique_id"):
             alone = model.without_series()
             alone.update(past)

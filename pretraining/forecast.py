@@ -31,7 +31,7 @@ def quantiles_of(
         row[rows - min(rows, len(context)) :] = context[-rows:]
     y = torch.from_numpy(values).to(device)
 
-    def run(z: Tensor, known: Tensor) -> Tensor:
+    def run(z: Tensor, known: Tensor, _: Tensor | None) -> Tensor:
         told = found(z, known) if periods is None else torch.tensor([periods], device=device)
         return network(z, known, told)
 

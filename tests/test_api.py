@@ -88,7 +88,7 @@ def test_the_forecaster_documents_every_setting() -> None:
 
 def test_the_forecaster_passes_every_setting_on() -> None:
     given: dict[str, Any] = {
-        "h": 3, "freq": "W", "input_size": 5, "model": "baseline", "futr_exog_list": ["a"], "hist_exog_list": ["b"],
+        "h": 3, "freq": "W", "input_size": 5, "model": "aru-rnn", "futr_exog_list": ["a"], "hist_exog_list": ["b"],
         "stat_exog_list": ["c"], "lags": [4], "season_length": 2, "encoder": "gru", "encoder_layers": 2,
         "size": (5, 4, 3, 2),
         "alphas": (0.9,), "ridge": 0.3, "learn_ridge": False, "learn_alphas": True, "integration": "paper", "stride": 2,
@@ -100,7 +100,7 @@ def test_the_forecaster_passes_every_setting_on() -> None:
     untouched = {name for name in fields_by_name() if name not in given} - {"network", "training"}
     assert untouched == {
         "support", "gate", "calibration", "schedule", "weight_average", "snapshots", "search", "cold_starts",
-        "size_weight", "trainer",
+        "size_weight", "trainer", "hindsight", "country",
     }  # fmt: skip
     more: dict[str, Any] = {
         "support": "real", "gate": True, "calibration": "online", "schedule": "constant", "weight_average": 0.5,

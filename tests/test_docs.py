@@ -15,9 +15,12 @@ PAGES = [
         f"docs/{name}.md"
         for name in (
             "adapt",
+            "choosing",
             "guide",
+            "learning",
             "method",
             "methods",
+            "operations",
             "peers",
             "pretrained",
             "reproduction",

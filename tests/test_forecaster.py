@@ -118,13 +118,13 @@ def change(at: int, **values: Any) -> Callable[[], pd.DataFrame]:
 
 
 PROBLEMS: dict[str, tuple[Callable[[], Any], type[InputError], str]] = {
-    "no y": (lambda: DF.drop(columns="y"), ColumnError, r"df has no column 'y'.*Rename or add"),
-    "no ds": (lambda: DF.drop(columns="ds"), ColumnError, r"df has no column 'ds'.*Rename or add"),
-    "no id": (lambda: DF.rename(columns={"unique_id": "id"}), ColumnError, r"'unique_id'; it has id, ds.*Rename"),
+    "no y": (lambda: DF.drop(columns="y"), ColumnError, r"df has no column 'y'.*Add the columns, or .* target_col\."),
+    "no ds": (lambda: DF.drop(columns="ds"), ColumnError, r"df has no column 'ds'.*Add the columns, or .* time_col\."),
+    "no id": (lambda: DF.rename(columns={"unique_id": "id"}), ColumnError, r"'unique_id'; it has id, ds.*id_col"),
     "no future": (lambda: DF.drop(columns="price"), ColumnError, r"'price'.*Rename or add"),
     "no history": (lambda: DF.drop(columns="temp"), ColumnError, r"'temp'.*Rename or add"),
     "no frame": (lambda: [1], InputError, r"pandas or polars data frame, got list"),
-    "no table": (lambda: {"unique_id": ["a"], "y": [1, 2]}, InputError, r"is no table: .*equally long"),
+    "no table": (lambda: {"unique_id": ["a"], "ds": [1], "y": [1, 2]}, InputError, r"is no table: .*equally long"),
     "no rows": (lambda: DF.head(0), InputError, r"df has no rows"),
     "twice": (lambda: pd.concat([DF, DF.iloc[[4]]]), DuplicateError, r"\(a, 2024-01-05\).*Keep one"),
     "infinite": (change(40, y=np.inf), ValueRangeError, r"y of df is infinite.*b, 2024-01-11.*NaN for missing"),

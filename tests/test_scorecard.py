@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from utilsforecast.losses import mase
 
-from aru import Forecaster, forecaster
+from aru import Forecaster, fit_recurrent
 from aru.data.scores import Scorecard, scores
 from aru.errors import AruWarning
 from aru.models import MODELS
@@ -28,14 +28,14 @@ STEPS = {**BASE, "max_steps": 20}
 def trained(monkeypatch: pytest.MonkeyPatch, df: pd.DataFrame, **changed: Any) -> tuple[Forecaster, NetworkEngine]:
     """A forecaster, and the engine whose forecasts were scored."""
     engines = []
-    judge = forecaster.judge_ends
+    judge = fit_recurrent.judge_ends
 
     def spy(engine: NetworkEngine, *arguments: Any) -> Scorecard | None:
         engines.append(engine)
         return judge(engine, *arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(forecaster, "judge_ends", spy)
+        patch.setattr(fit_recurrent, "judge_ends", spy)
         f = make(**{**STEPS, **COVARIATES, **changed}).fit(df, STATIC)
     return f, engines[0]
 
@@ -72,7 +72,7 @@ def test_the_scored_weights_have_not_seen_the_scored_rows(
 
 def test_training_goes_on_as_if_nothing_had_been_scored(monkeypatch: pytest.MonkeyPatch) -> None:
     f, _ = trained(monkeypatch, both(range(ROWS)))
-    monkeypatch.setattr(forecaster, "judge_ends", lambda *_: None)
+    monkeypatch.setattr(fit_recurrent, "judge_ends", lambda *_: None)
     g = make(**STEPS, **COVARIATES).fit(both(range(ROWS)), STATIC)
     assert equal(f.runtime.engine, g.runtime.engine)
     assert g.scorecard is None

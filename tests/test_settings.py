@@ -13,12 +13,12 @@ import jaxtyping
 import pytest
 
 from aru import Adapter, Forecaster
+from aru.adapter_settings import AdapterSettings
 from aru.checked import documentation
 from aru.errors import ConfigError
 from aru.settings import (
     PAPER,
     SIZES,
-    AdapterSettings,
     NetworkOptions,
     Settings,
     Size,
@@ -53,7 +53,7 @@ def test_counts_must_be_whole_numbers_of_at_least_one(name: str, value: Any) -> 
         make(**{name: value})
 
 
-@pytest.mark.parametrize("name", [n for n in COUNTS if n not in ("input_size", "stride", "season_length")])
+@pytest.mark.parametrize("name", [n for n in COUNTS if n not in ("input_size", "stride", "season_length", "max_steps")])
 def test_counts_must_be_given(name: str) -> None:
     with pytest.raises(ConfigError, match=name):
         make(**{name: None})

@@ -106,7 +106,7 @@ def make_task(
     `settings` are those of a Forecaster, by name. `season` is asked for where the frequency has none. A series without
     a value before its first cutoff is left out, with a warning: few peers could forecast it.
     """
-    wanted = Settings(**nested(settings))
+    wanted = Settings(**nested({"model": "aru-rnn", **settings}))
     if wanted.hist_exog_list:
         raise ConfigError("Peers are given known covariates only", "Leave `hist_exog_list` empty.")
     freq = Frequency(wanted.freq)

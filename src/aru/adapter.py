@@ -12,6 +12,7 @@ import narwhals as nw
 import numpy as np
 import pandas as pd
 
+from aru.adapter_settings import AdapterSettings
 from aru.data.columns import Ints, as_frame, name_rows, read_ids, require_columns
 from aru.data.frames import FrameStyle
 from aru.data.frequency import Frequency
@@ -26,7 +27,7 @@ from aru.runtime import CorrectionRuntime
 from aru.runtime.correction import AdapterState, CorrectionEngine
 from aru.runtime.records import Record
 from aru.runtime.update import UpdateResult
-from aru.settings import AdapterSettings, CalibrationName
+from aru.settings import CalibrationName
 from aru.store import About, Store, Transaction, exchange, open_store
 from aru.store.folder import Saved, read_folder, write_folder
 

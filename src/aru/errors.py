@@ -22,21 +22,44 @@ An error has a problem, a remedy, and the columns and rows concerned. In problem
 library's names of tables and arguments: `df`, `late='skip'`. The command line and the service replace them by
 their own names; for Python users only the backticks are removed. Text from users (ids, columns, values, files) may
 contain backticks: it must be put into a message by `verbatim`, `quoted` or `listing`, or as `Offending` rows.
+
+The columns of series, time and target are marked, too: `unique_id`, `ds`, `y`. Inside of `speaking_of` errors and
+warnings call them as the user does.
 """
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any
 
 SHOWN = 5  # rows or names in a message
 REPORTED = 100  # rows that an error carries
 _NAME = re.compile("`([^`]*)`")
 _BACKTICK = "\ufdd0"  # stands for a user's backtick; Unicode keeps this code free of any character
+_called: ContextVar[Mapping[str, str]] = ContextVar("called", default=MappingProxyType({}))  # columns, by users
+
+
+@contextlib.contextmanager
+def speaking_of(columns: Mapping[str, str]) -> Iterator[None]:
+    """Meanwhile errors and warnings call columns by the names that users have for them: {"unique_id": "store"}."""
+    token = _called.set(columns)
+    try:
+        yield
+    finally:
+        _called.reset(token)
+
+
+def _as_called(text: str) -> str:
+    """A text with marks, in which columns have the user's names."""
+    called = _called.get()
+    return _NAME.sub(lambda found: verbatim(called[found[1]]) if found[1] in called else found[0], text)
 
 
 def reword(text: str, name: Callable[[str], str] = str) -> str:
@@ -62,13 +85,22 @@ def as_text(value: object) -> str:
 class Offending:
     """The rows that an error concerns: the first few of them by column, and their number.
 
-    Ids are strings or integers. Times are datetimes or integers, or the given values if they could not be read.
+    Ids are strings or integers. Times are datetimes or integers, or the given values if they could not be read. `keys`
+    are the columns of both.
     """
 
     def __init__(self, columns: Mapping[str, Sequence[Any]], total: int | None = None) -> None:
-        self.columns = {name: list(values) for name, values in columns.items()}
+        called = _called.get()
+        self.columns = {called.get(name, name): list(values) for name, values in columns.items()}
+        self.keys = tuple(called.get(name, name) for name in ("unique_id", "ds"))
         given = len(next(iter(self.columns.values()), []))
         self.total = given if total is None else total
+
+    def beside(self, columns: Mapping[str, Sequence[Any]]) -> Offending:
+        """The same rows with more columns."""
+        more = Offending(columns, self.total)
+        more.columns = {**self.columns, **more.columns}
+        return more
 
     def __len__(self) -> int:
         return self.total
@@ -78,7 +110,7 @@ class Offending:
         return verbatim(self)
 
     def __str__(self) -> str:
-        keys = list(zip(*(self.columns[name] for name in ("unique_id", "ds") if name in self.columns), strict=True))
+        keys = list(zip(*(self.columns[name] for name in self.keys if name in self.columns), strict=True))
         head = [f"({', '.join(map(as_text, key))})" if len(key) > 1 else as_text(key[0]) for key in keys[:SHOWN]]
         if "row" in self.columns:
             head = [f"{key} in row {row}" for key, row in zip(head, self.columns["row"], strict=False)]
@@ -100,8 +132,10 @@ class AruError(Exception):
     def __init__(
         self, problem: str, remedy: str = "", *, columns: Sequence[str] = (), rows: Offending | None = None
     ) -> None:
+        called, problem, remedy = _called.get(), _as_called(problem), _as_called(remedy)
         super().__init__(problem, remedy)
-        self.problem, self.remedy, self.columns, self.rows = problem, remedy, tuple(columns), rows
+        self.problem, self.remedy, self.rows = problem, remedy, rows
+        self.columns = tuple(called.get(column, column) for column in columns)
 
     def __str__(self) -> str:
         return self.worded()
@@ -183,7 +217,7 @@ def warn(text: str) -> None:
     level, frame = 1, inspect.currentframe()
     while frame is not None and frame.f_globals["__name__"].partition(".")[0] == "aru":
         level, frame = level + 1, frame.f_back
-    warnings.warn(text, AruWarning, stacklevel=level)
+    warnings.warn(AruWarning(_as_called(text)), stacklevel=level)  # an instance: filters see it without backticks
 
 
 def name_series(ids: Any) -> Offending:

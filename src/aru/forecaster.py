@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from aru.checked import check_whole
-from aru.data.frames import FrameStyle
-from aru.data.frequency import Frequency
+from aru.data.naming import Names
 from aru.data.scores import Scorecard
-from aru.errors import AruError, NotFittedError, StorageError, verbatim
+from aru.errors import ConfigError, NotFittedError
+from aru.fit_pretrained import fit_pretrained
+from aru.fit_recurrent import fit_recurrent
 from aru.models import resolve
-from aru.nn.device import choose_device
-from aru.nn.tree import concat
 from aru.pretrained.weights import full_name
 from aru.runtime import ForecastRuntime
-from aru.runtime.engine import NetworkEngine
-from aru.runtime.explaining import draw_effects, effects_of
-from aru.runtime.forest_plot import Picture
-from aru.runtime.marks import Backtest, BacktestPlan, judge_ends, run_backtest, warn_losing
+from aru.runtime.epochs import sample_of
+from aru.runtime.explaining import Found
+from aru.runtime.marks import Backtest, BacktestPlan, run_backtest, warn_losing
 from aru.runtime.opening import open_pretrained, with_types
-from aru.runtime.records import Record
+from aru.runtime.outlook import AtHand, Ids, Outlook
+from aru.runtime.summary import summary_of
 from aru.runtime.table import StateTable
-from aru.runtime.trained import Trained, begin_trained, facts_of, from_saved
+from aru.runtime.trained import Trained, begin_trained, facts_of, read_trained, take_in, warn_lost
 from aru.runtime.update import UpdateResult
 from aru.settings import (
     PRETRAINED,
@@ -37,10 +36,10 @@ from aru.settings import (
     TrainingOptions,
     TransformName,
 )
-from aru.store.folder import read_folder, write_folder
+from aru.store.folder import write_folder
 
 
-class Forecaster:
+class Forecaster(Outlook):
     """One global model for many series that adapts to each of them as observations arrive.
 
     The arguments are the fields of `aru.settings.Settings`, where each of them is documented.
@@ -57,19 +56,21 @@ class Forecaster:
         stat_exog_list: Sequence[str] | None = None,
         lags: Sequence[int] | Literal["auto"] | None = "auto",
         season_length: int | None = None,
-        size: str | Sequence[int] = "medium",
+        size: str | Sequence[int] | None = None,
         transform: TransformName | None = None,
         distribution: DistributionName = "auto",
         support: SupportName = "auto",
         ensemble: int = 1,
         gate: bool = False,
         calibration: CalibrationName | None = None,
-        max_steps: int = 1000,
+        max_steps: int | None = None,
         learning_rate: float = 1e-2,
         batch_size: int = 64,
         random_seed: int = 0,
         accelerator: AcceleratorName = "auto",
         alias: str | None = None,
+        country: str | None = None,
+        hindsight: bool = True,
         network: NetworkOptions = Settings.network,
         training: TrainingOptions = Settings.training,
     ) -> None:
@@ -95,6 +96,7 @@ class Forecaster:
         stat_exog_list: Sequence[str] | None = None,
         country: str | None = None,
         support: SupportName = "auto",
+        hindsight: bool = True,
         calibration: CalibrationName | None = None,
         accelerator: AcceleratorName = "auto",
         alias: str | None = "aru",
@@ -114,14 +116,16 @@ class Forecaster:
             stat_exog_list: As of `Forecaster`. A series starts with the effects of those that are like it.
             country: Its holidays have effects, too: "DE", or "DE-BY" for a part of it. Needs the package holidays.
             support: As of `Forecaster`; "auto" decides for each series by its own values.
+            hindsight: Without covariates: learn from the errors of past forecasts, in closed form, which `update` makes
+                again about every h rows. False: forecasts are those of the network alone, and updates run no network.
             calibration: As of `Forecaster`.
             accelerator: As of `Forecaster`.
             alias: Name of the forecast columns.
         """
-        given = {key: value for key, value in locals().items() if key not in ("cls", "name", "country")}
+        given = {key: value for key, value in locals().items() if key not in ("cls", "name")}
         given |= {key: given[key] or () for key in given if key.endswith("_exog_list")}
-        settings = Settings(**given, model=PRETRAINED, size=full_name(name), lags=None)
-        return cls._of(begin_trained(open_pretrained(settings, country)))
+        settings = resolve(Settings(**given, model=PRETRAINED, size=full_name(name)))
+        return cls._of(begin_trained(open_pretrained(settings)))
 
     @classmethod
     def _of(cls, trained: Trained) -> Forecaster:
@@ -157,6 +161,20 @@ class Forecaster:
         """The series known so far."""
         return list(self.table.ids)
 
+    @property
+    def names(self) -> Names:
+        """What the columns of series, time and target are called in the frames of this model."""
+        return Names() if self.trained is None else self.trained.runtime.style.names
+
+    def at_hand(self, ids: Ids, newest: bool = False) -> AtHand:
+        """Some series, or all with None."""
+        return AtHand(self.runtime, iter([self.table.find(ids)]), self.table.newest if newest else None)
+
+    def sampled(self, most: int | None = None) -> tuple[ForecastRuntime, Found]:
+        """A sample of all series, always the same."""
+        chosen = sample_of(self.table.ids, len(self.runtime.schema.regressors))[:most]
+        return self.runtime, self.table.find([self.table.ids[at] for at in chosen])
+
     def _require_training(self) -> Trained:
         if self.trained is None:
             raise NotFittedError("This forecaster has not been trained", "Call fit first, or Forecaster.load.")
@@ -169,73 +187,75 @@ class Forecaster:
         val_size: int | None = None,
         checkpoint_dir: str | Path | None = None,
         allow_jump: bool = False,
+        id_col: str | None = None,
+        time_col: str | None = None,
+        target_col: str | None = None,
+        warm_start: bool = False,
     ) -> Forecaster:
         """Train on a long frame. Afterwards the state of each series has consumed all of its rows.
 
         `df` may also be a folder of Parquet files that are partitioned by series; they are read as needed. Rows far
-        from all others in time are refused, unless `allow_jump` says that they are right.
+        from all others in time are refused, unless `allow_jump` says that they are right. `fit` starts anew;
+        `warm_start` goes on from the present weights. States are those of `df`: series that it lacks are named.
 
-        `scorecard` then compares forecasts with seasonal naive, on rows that the scored weights had not seen. By
-        default these are the last h rows of the series with at least five horizons; only the last tenth of the steps
-        trains on them, after the forecasts were made. With `val_size` they are the last `val_size` rows of each
-        series, which are for validation and never trained on; the validation loss is computed on them (`val_loss`).
-        `search` and `snapshots` need that, and take `val_size=h` by default. With `val_size=0` all steps train on all
-        rows, and there is no scorecard. Neither is there one if no series is long enough.
+        Model "aru" is tuned as far as it helps. The last rows of series that can spare them decide, and end up on the
+        `scorecard`, which compares forecasts with seasonal naive; then the final weights see all rows. With `val_size`
+        these are the last `val_size` rows of each series, and are never trained on; with 0 nothing is tuned.
 
-        With `checkpoint_dir` training saves its progress there and resumes from it. A checkpoint of other data is
+        Other models are trained from nothing. Their scorecard is of the last h rows of the series with at least five
+        horizons; only the last tenth of the steps trains on them, after the forecasts were made. With `val_size` the
+        last `val_size` rows of each series are for validation and never trained on; the validation loss is computed on
+        them (`val_loss`). `search` and `snapshots` need that, and take `val_size=h` by default. With `val_size=0` all
+        steps train on all rows, and there is no scorecard. Neither is there one if no series is long enough.
+
+        With `checkpoint_dir` their training saves its progress there and resumes from it. A checkpoint of other data is
         replaced, with a warning; one of other settings is an error.
-        """
-        from aru.training.history import History, ParquetParts
-        from aru.training.run import Checkpoints, last_steps, train
 
-        settings = self.settings
-        chooses = bool(settings.training.search or settings.training.snapshots)
-        withheld = settings.h if val_size is None and not chooses else 0
-        val_size = check_whole("val_size", val_size, 0) if val_size is not None else settings.h if chooses else 0
-        needed = ["unique_id", "ds", "y", *settings.futr_exog_list, *settings.hist_exog_list]
-        frames = ParquetParts(df, needed) if isinstance(df, (str, Path)) else [df]
-        style = FrameStyle.of(frames[0])
-        freq = Frequency(settings.freq, style.zone)
-        history = History(frames, freq, static_df, settings, val_size, withheld)
-        schema = history.learn(checkpoint_dir is not None, allow_jump)
-        kept = None if checkpoint_dir is None else Checkpoints(Path(checkpoint_dir), history.fingerprint)
-        run = train(history, settings, schema, kept)
-        engine = NetworkEngine(run.settings, schema, run.models, choose_device(settings.accelerator))
-        judged = engine
-        if run.before:
-            # In torch: these weights forecast once, which an export to ONNX would not pay for.
-            judged = NetworkEngine(run.settings, schema, run.before, engine.device, [{} for _ in run.before])
-        later = last_steps(settings) if run.before else 0
-        card = judge_ends(judged, freq, history.whole, history.spared(), history.kept_apart, later)
-        states = [engine.replay(history.whole(part)) for part in range(len(frames))]
+        `id_col`, `time_col` and `target_col` name the columns of series, time and target, by default `unique_id`, `ds`
+        and `y`. The model remembers these names: frames have them from then on, those that come in and those that it
+        returns.
+        """
+        before = self._require_training() if warm_start else None
+        names = self.called(id_col, time_col, target_col)
+        with names.spoken():
+            rows = names.read(df), names.read_static(static_df)
+            if self.settings.model == PRETRAINED:
+                if checkpoint_dir is not None:
+                    raise ConfigError(
+                        "`checkpoint_dir` does not apply to `model='aru'`: its training is short", "Leave it out."
+                    )
+                fitted = fit_pretrained(self.settings, *rows, val_size, allow_jump, before, names)
+            else:
+                fitted = fit_recurrent(self.settings, *rows, val_size, checkpoint_dir, allow_jump, before, names)
+            warn_lost(before, fitted.trained)
+            warn_losing(fitted.scorecard)
         # Assigned last, so that a failed training leaves the forecaster as it was.
-        self.settings, self.val_loss, self.scorecard, self.rows_since_fit = run.settings, run.val_loss, card, 0
-        runtime = ForecastRuntime(engine, freq, style.on(freq))
-        until = history.until if run.before else history.until_early
-        self.trained = Trained(runtime, StateTable(history.ids, concat(states)), history.ids, until)
-        warn_losing(card)
+        self.settings, self.val_loss, self.scorecard, self.rows_since_fit = *fitted[1:], 0
+        self.trained = fitted.trained
         return self
 
-    def predict(
+    def summary(self) -> Any:
+        """What was chosen for this model, and why: a row for each choice."""
+        return summary_of(self._require_training())
+
+    def predict_new(
         self,
-        futr_df: Any = None,
+        futr_df: Any,
+        static_df: Any = None,
         level: Sequence[float] | None = None,
-        ids: Iterable[Any] | str | int | None = None,
+        id_col: str | None = None,
+        time_col: str | None = None,
+        target_col: str | None = None,
     ) -> Any:
-        """Forecast the next h steps of every known series, or of `ids`. States do not change.
-
-        `futr_df` holds the known-future covariates of these steps; without a frequency also their timestamps.
-        """
-        names, state = self.table.find(ids)
-        made = self.runtime.predict(names, state, self.runtime.read_futr(futr_df), level)
-        return self.runtime.build(made, futr_df)
-
-    def predict_new(self, futr_df: Any, static_df: Any = None, level: Sequence[float] | None = None) -> Any:
         """Cold start: forecast the first h steps of series without any value, from covariates alone.
 
-        `futr_df` names the series and holds their first h rows.
+        `futr_df` names the series and holds their first h rows. The names of columns are those of `predict`.
         """
-        return self.runtime.build(self.runtime.predict_new(self.table.ids, futr_df, static_df, level), futr_df)
+        names = self.called(id_col, time_col, target_col)
+        with names.spoken():
+            given = names.read_futr(futr_df), names.read_static(static_df)
+            made = self.runtime.predict_new(self.table.ids, *given, level)
+            return self.runtime.build(made, futr_df, names, self.runtime.h)
 
     def update(
         self,
@@ -243,14 +263,18 @@ class Forecaster:
         static_df: Any = None,
         late: Literal["raise", "skip"] = "raise",
         allow_jump: bool = False,
+        id_col: str | None = None,
+        time_col: str | None = None,
+        target_col: str | None = None,
     ) -> UpdateResult:
         """Take in new observations of known and new series. Rows come in any order; all are applied or none.
 
         Rows that a series has consumed before are counted as duplicates and ignored. Any other row at or before a
         series' latest time is late: `late="raise"` rejects the call, "skip" applies the other rows. Rows far ahead of
-        the newest time of all series are refused, unless `allow_jump` says that they are right.
+        the newest time of all series are refused, unless `allow_jump` says that they are right. `id_col`, `time_col`
+        and `target_col` name the columns; a pretrained model without series remembers them, as `fit` does.
         """
-        return self.apply(df, static_df, late, allow_jump)
+        return self.apply(df, static_df, late, allow_jump, names=self.called(id_col, time_col, target_col))
 
     def apply(
         self,
@@ -259,38 +283,19 @@ class Forecaster:
         late: Literal["raise", "skip"] = "raise",
         allow_jump: bool = False,
         request: bytes | None = None,
+        names: Names | None = None,
     ) -> UpdateResult:
         """The same as `update`. `request` is the digest of what the rows came with (`aru.store.receipts`).
 
-        It is kept with the states, unless rows were left out. If it was kept before, no row is late.
+        It is kept with the states, unless rows were left out. If it was kept before, no row is late. `names` are those
+        of the columns, if they are not the model's.
         """
-        trained = self._require_training().suited(df, static_df)
-        runtime, table, name = trained.runtime, trained.table, "" if request is None else request.hex()
-        resent = name in trained.requests
-        new = runtime.read(df)
-        places = table.places(new.ids)
-        known = places >= 0
-        record = Record(table.take(places[known]))
-        style = FrameStyle.of(df, runtime.style)
-        update = runtime.update(
-            new,
-            new.ids[known],
-            record,
-            table.newest,
-            static_df,
-            late,
-            style=style,
-            allow_jump=allow_jump,
-            resent=resent,
-        )
-        if update.record is not None:
-            table.put(update.ids, update.record.now)
-            runtime.engine.learn_common(table.states, table.ids)
-            self.trained = trained
-        self.rows_since_fit += update.result.applied
-        if name and not resent and len(update.result.left_out["ds"]) == 0:
-            self.trained = trained.with_request(name)
-        return update.result
+        names = names or self.names
+        with names.spoken():
+            rows = names.read(df), names.read_static(static_df)
+            self.trained, result = take_in(self._require_training(), *rows, late, allow_jump, request, names)
+        self.rows_since_fit += result.applied
+        return result
 
     def for_types(
         self, integer_ids: bool, datetime: bool, zone: str | None, schema: Mapping[str, Any] | None = None
@@ -316,9 +321,13 @@ class Forecaster:
         adapt: bool = True,
         static_df: Any = None,
         allow_jump: bool = False,
+        id_col: str | None = None,
+        time_col: str | None = None,
+        target_col: str | None = None,
     ) -> Any:
         """Rolling-origin forecasts over the end of `df`: what `backtest` gives, without the scorecard."""
-        return self.backtest(df, n_windows, step_size, level, adapt, static_df, allow_jump).forecasts
+        columns = id_col, time_col, target_col
+        return self.backtest(df, n_windows, step_size, level, adapt, static_df, allow_jump, *columns).forecasts
 
     def backtest(
         self,
@@ -329,13 +338,17 @@ class Forecaster:
         adapt: bool = True,
         static_df: Any = None,
         allow_jump: bool = False,
+        id_col: str | None = None,
+        time_col: str | None = None,
+        target_col: str | None = None,
     ) -> Backtest:
         """Rolling-origin forecasts over the end of `df`, without retraining, and their scores.
 
         The forecaster's own states do not change: states start empty and replay `df`. With `adapt=False` the
         statistics of a series are frozen at its first cutoff, while its context moves on. Cutoffs count back from the
         end of each series and must come after its first value. A warning names series that are too short for all
-        cutoffs, and one tells of forecasts that are worse than seasonal naive. `allow_jump` is that of `fit`.
+        cutoffs, and one tells of forecasts that are worse than seasonal naive. `allow_jump` and the names of columns
+        are those of `fit`.
         """
         plan = BacktestPlan(
             n_windows=check_whole("n_windows", n_windows, 1),
@@ -344,21 +357,9 @@ class Forecaster:
             adapt=adapt,
             allow_jump=allow_jump,
         )
-        return run_backtest(self._require_training(), df, static_df, plan)
-
-    def effects(self, ids: Iterable[Any] | str | int | None = None) -> Any:
-        """What each covariate of a pretrained model is worth: a frame for the panel, or for the series in `ids`.
-
-        A row compares one value of a covariate with another: `effect` is the change of y, in percent where effects
-        multiply, in units of y where they add (`unit`). In a series like this (a new one, for the panel) it lies
-        between `low` and `high` with a probability of 80 %. `typical` is the size of what the covariate changes in a
-        row, `share` its part of the variance of y around its local level, in percent.
-        """
-        return self.runtime.style.build_plain(effects_of(self.runtime, *self.table.find(ids), ids is None))
-
-    def plot_effects(self, ids: Iterable[Any] | str | int | None = None, path: str | Path | None = None) -> Picture:
-        """A picture of `effects`, as SVG: of the panel, and of the series in `ids`. `path` is a file to write."""
-        return draw_effects(self.runtime, self.table.find(None), None if ids is None else self.table.find(ids), path)
+        names = self.called(id_col, time_col, target_col)
+        with names.spoken():
+            return run_backtest(self._require_training(), names.read(df), names.read_static(static_df), plan, names)
 
     def save(self, path: str | Path) -> None:
         """Write model and states into a new or empty folder, or over an older save."""
@@ -378,21 +379,10 @@ class Forecaster:
     @classmethod
     def load(cls, path: str | Path, accelerator: AcceleratorName = "auto") -> Forecaster:
         """Read what `save` wrote."""
-        saved = read_folder(path)
-        try:
-            trained, card = from_saved(saved, accelerator), saved.model["scorecard"]
-            forecaster = cls._of(trained)
-            forecaster.scorecard = None if card is None else Scorecard.from_json(card)
-            forecaster.rows_since_fit = int(saved.series["rows_since_fit"])
-            return forecaster
-        except AruError:
-            raise
-        except (KeyError, TypeError, ValueError, IndexError, RuntimeError, AttributeError) as error:
-            reason = f"{type(error).__name__}: {error}"
-            raise StorageError(
-                f"{verbatim(path)} does not fit together ({verbatim(reason)})",
-                "Read it with the version of aru that wrote it.",
-            ) from error
+        trained, card, rows = read_trained(path, accelerator)
+        forecaster = cls._of(trained)
+        forecaster.scorecard, forecaster.rows_since_fit = card, rows
+        return forecaster
 
 
 Forecaster.__doc__ = Settings.__doc__  # written once

@@ -25,7 +25,8 @@ Schedule = Literal["one-cycle", "constant"]
 CalibrationName = Literal["online"]
 AcceleratorName = Literal["auto", "cpu", "gpu", "cuda"]
 
-PRETRAINED = "pretrained"  # the model whose `size` names shipped weights
+PRETRAINED = "aru"  # the model that begins with shipped weights; `size` names them
+WEIGHTS = ("nano", "mini", "base")  # its sizes
 SEARCHED = ("alphas", "dropout", "integration", "learning_rate", "ridge", "size")  # what `search` can vary
 
 
@@ -53,8 +54,7 @@ class NetworkOptions(CheckedFields):
     """How the recurrent network and its cell are built.
 
     Args:
-        encoder: The RNN that reads the context: "lstm", "gru", "sru" (statistical recurrent unit) or "fru" (Fourier
-            recurrent unit).
+        encoder: The RNN that reads the context: "lstm", "gru", "sru" (a statistical unit) or "fru" (a Fourier unit).
         encoder_layers: Layers of the encoder.
         alphas: Aging factors of the local statistics: the share of an observation's weight that remains after one
             step. 1 forgets nothing.
@@ -148,8 +148,9 @@ class Settings(CheckedFields):
         freq: Step between observations: a pandas offset alias such as "D", "h", "W-FRI" or "MS", or an integer for
             integer `ds`. None: rows are consecutive whatever their dates.
         input_size: Rows of context that a forecast reads. None: the horizon, or one season where that is longer.
-        model: Forecasting method: "aru", "baseline" (the same network without adaptation), or another one that `aru
-            models` lists.
+        model: Forecasting method. "aru": a network that was trained beforehand, on synthetic series, with the effects
+            of covariates in closed form; `fit` tunes it. "aru-rnn": the paper's recurrent network and cell, trained
+            from nothing. Others are listed by `aru models`.
         futr_exog_list: Exogenous columns known in advance. Numbers are rescaled; category, string and bool columns are
             embedded.
         hist_exog_list: Exogenous columns known only up to the origin.
@@ -158,8 +159,9 @@ class Settings(CheckedFields):
             natural season of at most 1,000 rows). None: no lags.
         season_length: Rows of a season. Each lead then also reads the latest known value at its own position in the
             season, however long h is.
-        size: Size of the network: "small", "medium", "large", "xlarge", or four numbers (RNN units, two layer widths,
-            ARU dimension).
+        size: Size of the network. Of "aru" the weights to begin with: "mini" (its default), "nano" or "base", or a
+            version such as "mini-1". Of other models "small", "medium" (their default), "large", "xlarge", or four
+            numbers (RNN units, two layer widths, ARU dimension).
         transform: Transform of the scaled target: None, "log1p" or "asinh".
         distribution: Distribution of the forecast: "student-t", "gaussian" or "negative-binomial". "auto": Student-t,
             or the negative binomial for counts with many zeros.
@@ -168,12 +170,15 @@ class Settings(CheckedFields):
         ensemble: Number of models, trained from different seeds, whose forecasts are averaged.
         gate: Mix adapted and unadapted forecast, per series and block of leads, by their errors, anew every h rows.
         calibration: "online": move the ends of intervals, by what a series and its panel missed, to keep coverage.
-        max_steps: Training steps. Each is a batch of series with all their windows.
+        max_steps: Training steps. None: 1,000, each a batch of series with all their windows; of "aru" at most 300,
+            each a batch of 64 forecasts.
         learning_rate: Learning rate of Adam: its peak, or the rate itself if it is constant.
         batch_size: Series per training step.
         random_seed: Seed of training. On a CPU the same seed gives the same model, bit for bit.
         accelerator: Where to compute: "auto" (a CUDA device if there is one, else the CPU), "cpu" or "gpu".
         alias: Name of the forecast columns. None: the name of the model.
+        country: Its holidays have effects: "DE", or "DE-BY" for a part of it. Needs the package holidays, and "aru".
+        hindsight: Without covariates, learn from the errors of past forecasts, in closed form. Needs "aru".
         network: Further options of the network.
         training: Further options of the training.
     """
@@ -187,19 +192,21 @@ class Settings(CheckedFields):
     stat_exog_list: Sequence[str] = ()
     lags: Sequence[int] | Literal["auto"] | None = "auto"
     season_length: int | None = None
-    size: str | Sequence[int] = "medium"
+    size: str | Sequence[int] | None = None
     transform: TransformName | None = None
     distribution: DistributionName = "auto"
     support: SupportName = "auto"
     ensemble: int = 1
     gate: bool = False
     calibration: CalibrationName | None = None
-    max_steps: int = 1000
+    max_steps: int | None = None
     learning_rate: float = 1e-2
     batch_size: int = 64
     random_seed: int = 0
     accelerator: AcceleratorName = "auto"
     alias: str | None = None
+    country: str | None = None
+    hindsight: bool = True
     network: NetworkOptions = NetworkOptions()
     training: TrainingOptions = TrainingOptions()
 
@@ -228,7 +235,14 @@ class Settings(CheckedFields):
         self._check_columns()
 
     def _check_size(self) -> None:
-        if self.model == PRETRAINED:  # the name of its weights
+        if self.model == PRETRAINED:
+            if self.size is not None and str(self.size).partition("-")[0] not in WEIGHTS:
+                raise ConfigError(
+                    f"`size={quoted(self.size)}` is no size of `model={quoted(self.model)}`",
+                    f"Choose one of {', '.join(WEIGHTS)}; 'aru-rnn' and others have {', '.join(SIZES)}.",
+                )
+            return
+        if self.size is None:
             return
         if isinstance(self.size, str) and self.size not in SIZES:
             raise ConfigError(
@@ -284,10 +298,17 @@ class Settings(CheckedFields):
     @property
     def network_size(self) -> Size:
         """Layer widths of `size`."""
+        assert self.size is not None, "resolve fills it in"
         if isinstance(self.size, str):
             return SIZES[self.size]
         rnn, *hidden = self.size
         return Size(rnn, (hidden[0], hidden[1], hidden[2]))
+
+    @property
+    def steps(self) -> int:
+        """`max_steps`, as `resolve` filled it in."""
+        assert self.max_steps is not None
+        return self.max_steps
 
     @property
     def window_stride(self) -> int:
@@ -317,7 +338,7 @@ class Settings(CheckedFields):
     def from_json(cls, values: Mapping[str, Any]) -> Settings:
         """The inverse of `to_json`."""
         options = {"network": NetworkOptions, "training": TrainingOptions}
-        nested = {name: kind(**values[name]) for name, kind in options.items()}
+        nested: dict[str, Any] = {name: kind(**values[name]) for name, kind in options.items()}
         nested["training"] = dataclasses.replace(nested["training"], trainer=None)  # whatever a file says
         return cls(**{**values, **nested})
 
@@ -326,6 +347,7 @@ class Settings(CheckedFields):
 # forecast is the average over the five epochs with the lowest validation loss.
 PAPER: Mapping[str, Any] = MappingProxyType(
     {
+        "model": "aru-rnn",
         "lags": None,
         "distribution": "gaussian",
         "learning_rate": 1e-4,
@@ -340,35 +362,6 @@ PAPER: Mapping[str, Any] = MappingProxyType(
         ),
     }
 )
-
-
-@dataclasses.dataclass(frozen=True)
-class AdapterSettings(CheckedFields):
-    """All settings of an adapter. `Adapter` documents them."""
-
-    h: int
-    freq: str | int | None = "auto"
-    season_length: int | None = None
-    models: Sequence[str] | None = None
-    alphas: Sequence[float] = (0.9999, 0.999, 0.99)
-    ridge: float = 30.0
-    gate: bool = False
-    calibration: CalibrationName | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse values that cannot work."""
-        super().__post_init__()
-        check_least("h", self.h, 1)
-        check_least("season_length", self.season_length, 1)
-        check_freq(self.freq)
-        check_alphas(self.alphas)
-        if not self.ridge > 0:
-            raise ConfigError(f"`ridge` must be positive, got {self.ridge}")
-
-    def to_json(self) -> dict[str, Any]:
-        """A dictionary that JSON can hold."""
-        lists = {"models": None if self.models is None else list(self.models), "alphas": list(self.alphas)}
-        return {**dataclasses.asdict(self), **lists}
 
 
 def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
@@ -389,6 +382,12 @@ def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
         if options:
             out[home] = dataclasses.replace(out.get(home, getattr(Settings, home)), **options)
     return out
+
+
+def default_of(name: str) -> Any:
+    """The default of a setting by name."""
+    home = fields_by_name()[name]
+    return getattr(Settings if home is None else getattr(Settings, home), name, dataclasses.MISSING)
 
 
 def fields_by_name() -> dict[str, str | None]:

@@ -5,25 +5,24 @@ from __future__ import annotations
 import contextlib
 import copy
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
-import numpy as np
 import pandas as pd
 
 from aru.checked import check_whole
 from aru.data.frames import FrameStyle
+from aru.data.naming import Names
 from aru.forecaster import Forecaster
 from aru.runtime import ForecastRuntime
 from aru.runtime.common_record import CommonRecord
 from aru.runtime.epochs import sample_of
-from aru.runtime.explaining import Found, draw_effects, effects_of
-from aru.runtime.forecasting import Predicted
-from aru.runtime.forest_plot import Picture
+from aru.runtime.explaining import Found
 from aru.runtime.opening import is_open, suit, with_types
+from aru.runtime.outlook import AtHand, Ids, Outlook
 from aru.runtime.records import Record, begin
 from aru.runtime.rewinding import rewind
 from aru.runtime.state import SeriesState
@@ -33,6 +32,7 @@ from aru.store import About, Key, Store, Transaction, exchange, open_store, rece
 from aru.store.receipts import Receipt
 
 DECODED_AT_ONCE = 2**14  # series whose states are decoded at a time
+Together = Callable[[Transaction, Update], None]
 
 
 class _Latest(NamedTuple):
@@ -44,7 +44,7 @@ class _Latest(NamedTuple):
     record: Record
 
 
-class Stream:
+class Stream(Outlook):
     """A trained model whose states are kept in a store.
 
     Args:
@@ -68,12 +68,15 @@ class Stream:
             correctable_steps = check_whole("correctable_steps", correctable_steps, 0)
         forecaster = model if isinstance(model, Forecaster) else Forecaster.load(model, accelerator)
         forecaster = copy.copy(forecaster)  # what this stream learns is its own
+        self.model = forecaster.without_series()
         self.runtime: ForecastRuntime = forecaster.runtime
+        self.settings = forecaster.settings
         self._warm_up()
         self.store = open_store(store)
         self._latest: _Latest | None = None
         self._common = CommonRecord()
         self._begun = False  # whether the store is known to hold series
+        self._counted = False  # whether its observations are counted, where that is needed
         try:
             self.about = self._prepare(forecaster, correctable_steps)
         except BaseException:
@@ -85,16 +88,34 @@ class Stream:
         """How many of the latest steps of a series can be corrected."""
         return self.about.correctable_steps
 
-    def update(self, df: Any, static_df: Any = None, late: Late = "raise", allow_jump: bool = False) -> UpdateResult:
+    @property
+    def names(self) -> Names:
+        """What the columns of series, time and target are called in the frames of this model."""
+        return self.runtime.style.names
+
+    def update(
+        self,
+        df: Any,
+        static_df: Any = None,
+        late: Late = "raise",
+        allow_jump: bool = False,
+        id_col: str | None = None,
+        time_col: str | None = None,
+        target_col: str | None = None,
+    ) -> UpdateResult:
         """Take in new observations of known and new series. Rows come in any order; all are applied or none.
 
         `df` is a frame or a dictionary of columns. Rows that a series has consumed before are counted as duplicates
         and ignored. Other rows at or before a series' latest time are late: "raise" rejects the call, "skip" leaves
         them out, "correct" replaces what was consumed within the latest `correctable_steps` steps and leaves out older
         rows. The result lists rows that were left out, with the reason. Rows far ahead of the newest time of all
-        series are refused, unless `allow_jump` says that they are right.
+        series are refused, unless `allow_jump` says that they are right. `id_col`, `time_col` and `target_col` name the
+        columns, by default as the model was first told; the store does not keep these names.
         """
-        return self.apply(df, static_df, late, allow_jump=allow_jump).result
+        names = self.called(id_col, time_col, target_col)
+        with names.spoken():
+            inside = names.read(df), names.read_static(static_df)
+            return self.apply(*inside, late, allow_jump=allow_jump, names=names).result
 
     def apply(
         self,
@@ -104,25 +125,31 @@ class Stream:
         invalid: Invalid = "raise",
         allow_jump: bool = False,
         requests: Sequence[Receipt] = (),
+        together: Together | None = None,
+        names: Names | None = None,
     ) -> Update:
-        """The same as `update`, but returns the new records and the counts of each series as well.
+        """The same for columns named as inside. It returns the new records and the counts of each series as well.
 
         With `invalid="skip"` rows that can neither continue nor begin a series are left out, too. `requests` are
         those that the rows came with (`aru.store.receipts`). They are kept together with the rows, unless one of their
         rows was left out. If all of them were kept before, the rows are a repetition, and none of them is late.
+        `together` is called before the transaction ends: what it writes takes effect together with the rows, and what
+        it raises undoes both. Frames of the result have columns of these `names`.
         """
         if self._process != os.getpid():  # a forked process has none of its parent's sessions
             self._warm_up()
         new = None if self._open else self.runtime.read(df)
-        # What series have in common is learned in one place at a time.
-        some = None if new is None or self.runtime.engine.shares else new.ids.tolist()
+        shares = self.runtime.engine.shares
+        # Where something is learned of all series, a writer of all of them has to count their observations first.
+        some = None if new is None or (shares and not self._counted) else new.ids.tolist()
         with self.store.writing(some) as change, self._restoring():
             if new is None:
-                self._suit(change, df, static_df)
+                self._suit(change, df, static_df, names)
                 new = self.runtime.read(df)
             runtime = self.runtime
-            style = FrameStyle.of(df, runtime.style)
+            style = FrameStyle.of(df, runtime.style).called(names or runtime.style.names)
             version = change.version()
+            self._counted = some is None or not shares or change.counted() is not None
             known, record = self._known(change, new.ids)
             newest = exchange.newest_time(change, self.about)
             resent = bool(requests) and all(receipts.consumed(change, [r.digest for r in requests]))
@@ -131,12 +158,14 @@ class Stream:
             if update.record is not None:
                 change.put(keys, runtime.encode(update.record, keys))
                 change.keep_newest(_newer(newest, update.record))
-                self._common.learn(
-                    change, runtime.engine, self.about, update.result.applied, partial(self._get, change)
-                )
+                if self._counted:  # else others have changed the store: the next update is a writer of all of it
+                    applied = update.result.applied
+                    self._common.learn(change, runtime.engine, self.about, applied, partial(self._get, change))
             if requests and not resent:
                 partly = set(update.result.left_out["unique_id"].tolist())
                 receipts.remember(change, [r.digest for r in requests if partly.isdisjoint(r.ids)])
+            if together is not None:
+                together(change, update)
         if update.record is not None and len(keys) <= DECODED_AT_ONCE:
             self._latest = _Latest(version + 1, keys, update.ids, update.record)
         return update
@@ -146,33 +175,28 @@ class Stream:
         with self.store.reading() as view:
             return receipts.consumed(view, digests)
 
-    def predict(
-        self, futr_df: Any = None, level: Sequence[float] | None = None, ids: Iterable[Any] | str | int | None = None
-    ) -> Any:
-        """Forecast the next h steps of every known series, or of `ids`. States do not change.
-
-        `futr_df` holds the known-future covariates of these steps; without a frequency also their timestamps.
-        """
-        return self.runtime.build(self.predict_columns(futr_df, level, ids), futr_df)
-
-    def predict_columns(
-        self, futr_df: Any = None, level: Sequence[float] | None = None, ids: Iterable[Any] | str | int | None = None
-    ) -> Predicted:
-        """The columns of `predict`, h rows for each series in the order of `ids`, with internal times."""
+    def at_hand(self, ids: Ids, newest: bool = False) -> AtHand:
+        """Some series, or all with None, a few thousand at a time."""
         with self._reading() as view:
             runtime = self._common.reading(view, self.runtime)
-            futr = runtime.read_futr(futr_df)
             keys = view.keys() if ids is None else exchange.as_keys(ids)
             names, record = self._latest_of(view, keys)
             blobs = [] if record is not None else exchange.require_known(keys, view.get(keys))
-        parts = []
-        for at in range(0, max(len(keys), 1), DECODED_AT_ONCE):
-            here = slice(at, at + DECODED_AT_ONCE)
-            state = (record or self._decode(names[here], blobs[here])).now
-            parts.append(runtime.predict(names[here], state, futr, level).columns)
-        if len(parts) == 1:
-            return Predicted(parts[0], runtime.epoch)
-        return Predicted({k: np.concatenate([part[k] for part in parts]) for k in parts[0]}, runtime.epoch)
+            latest = exchange.newest_time(view, self.about) if newest else None
+
+        def portions() -> Iterator[Found]:
+            for at in range(0, max(len(keys), 1), DECODED_AT_ONCE):
+                here = slice(at, at + DECODED_AT_ONCE)
+                yield names[here], (record or self._decode(names[here], blobs[here])).now
+
+        return AtHand(runtime, portions(), latest)
+
+    def sampled(self, most: int | None = None) -> tuple[ForecastRuntime, Found]:
+        """The sample from which the panel's coefficients are learned, or its first series."""
+        with self._reading() as view:
+            runtime, keys = self._common.reading(view, self.runtime), view.keys()
+            some = [keys[at] for at in sample_of(keys, len(runtime.schema.regressors))[:most]]
+            return runtime, (self._index(some), self._get(view, some).now)
 
     def keys(self) -> list[Key]:
         """All series, in order."""
@@ -195,11 +219,17 @@ class Stream:
         """The same as `series`, with internal times."""
         return exchange.contents(self.store)
 
-    def forget(self, ids: Iterable[Any] | str | int) -> int:
-        """Delete the states of series, all of them or none. Returns the number of series."""
-        done = exchange.forget(self.store, ids)
-        with self.store.writing() as change:
+    def forget(
+        self, ids: Iterable[Any] | str | int, together: Callable[[Transaction], None] = lambda change: None
+    ) -> int:
+        """Delete the states of series, all of them or none. Returns the number of series; `together`: see `apply`."""
+
+        def also(change: Transaction) -> None:
             CommonRecord.outdate(change)
+            together(change)
+
+        done = exchange.forget(self.store, ids, also)
+        self._counted = False
         return done
 
     def rewind(self, ids: Iterable[Any] | str | int, before: Any) -> int:
@@ -228,17 +258,8 @@ class Stream:
         done = exchange.import_(self.store, path)
         with self.store.writing() as change:
             CommonRecord.outdate(change)
+        self._counted = False
         return done
-
-    def effects(self, ids: Iterable[Any] | str | int | None = None) -> Any:
-        """What each covariate of a pretrained model is worth, for the panel or for `ids`: see `Forecaster.effects`."""
-        runtime, found = self._found(ids)
-        return runtime.style.build_plain(effects_of(runtime, *found, ids is None))
-
-    def plot_effects(self, ids: Iterable[Any] | str | int | None = None, path: str | Path | None = None) -> Picture:
-        """A picture of `effects`, as SVG: of the panel, and of the series in `ids`. `path` is a file to write."""
-        runtime, all_ = self._found(None)
-        return draw_effects(runtime, all_, None if ids is None else self._found(ids)[1], path)
 
     def close(self) -> None:
         """Close the store's files. The next use of the stream opens them again."""
@@ -267,11 +288,11 @@ class Stream:
             self.runtime, self.about, self._begun = before
             raise
 
-    def _suit(self, change: Transaction, df: Any, static_df: Any) -> None:
-        """A pretrained model without series takes the types of ids and times from the first frame."""
+    def _suit(self, change: Transaction, df: Any, static_df: Any, names: Names | None) -> None:
+        """A pretrained model without series takes types of ids and times, and names, from the first frame."""
         self._adopt(change)
         if not self._begun:
-            self.runtime = suit(self.runtime, df, static_df)
+            self.runtime = suit(self.runtime, df, static_df, names=names)
             self.about = self.runtime.describe(self.about.correctable_steps)
             change.describe(self.about)
 
@@ -295,15 +316,6 @@ class Stream:
             if self._open:
                 self._adopt(view)
             yield view
-
-    def _found(self, ids: Iterable[Any] | str | int | None) -> tuple[ForecastRuntime, Found]:
-        """The states of some series; with None of the sample from which the panel's coefficients are learned."""
-        with self._reading() as view:
-            runtime = self._common.reading(view, self.runtime)
-            keys = view.keys() if ids is None else exchange.as_keys(ids)
-            if ids is None:
-                keys = [keys[at] for at in sample_of(keys, len(runtime.schema.regressors))]
-            return runtime, (self._index(keys), self._get(view, keys).now)
 
     def _get(self, view: Transaction, keys: Sequence[Key]) -> Record:
         return self._decode(self._index(keys), exchange.require_known(keys, view.get(keys)))

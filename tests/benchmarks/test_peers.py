@@ -57,7 +57,7 @@ def from_end(df: pd.DataFrame) -> pd.Series[int]:
 
 def test_windows_are_those_of_our_own_cross_validation() -> None:
     df = long_frame()
-    ours = Forecaster(**SETTINGS, max_steps=1, size="small", accelerator="cpu")
+    ours = Forecaster(**SETTINGS, model="aru-rnn", alias="aru", max_steps=1, size="small", accelerator="cpu")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Lightning's, about the trainer
         ours.fit(df[from_end(df) >= 7], static_df=cities())

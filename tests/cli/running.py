@@ -14,7 +14,8 @@ from aru import cli
 from aru.cli import table_files
 
 ROOT = Path(__file__).resolve().parents[2]
-TINY = ["--h", "3", "--freq", "D", "--max-steps", "5", "--size", "4,4,4,3", "--val-size", "3", "--quiet"]
+MODEL = ["--model", "aru-rnn", "--alias", "aru"]
+TINY = ["--h", "3", "--freq", "D", "--max-steps", "5", *MODEL, "--size", "4,4,4,3", "--val-size", "3", "--quiet"]
 IDS = ["007", "NA", "a,b"]
 
 

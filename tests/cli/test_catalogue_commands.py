@@ -30,7 +30,7 @@ def test_models_are_listed() -> None:
     from aru.models import MODELS
 
     listed = aru("models", "--json").json["models"]
-    assert {m["name"]: m["adapts"] for m in listed} == {name: m.adapts for name, m in MODELS.items()}
+    assert {m["name"]: m["adapts"] for m in listed} == {"aru": True, **{name: m.adapts for name, m in MODELS.items()}}
     assert all(m["about"].endswith(".") for m in listed)
     out = aru("models").out
     assert all(name in out for name in MODELS)
@@ -76,10 +76,10 @@ def test_version() -> None:
 
 def test_every_option_has_help() -> None:
     group: Any = typer.main.get_command(cli.app)
-    commands = [c for name, c in group.commands.items() if name != "state"] + [
-        *group.commands["state"].commands.values()
-    ]
-    for command in [group, group.commands["state"], *commands]:
+    groups = [group.commands[name] for name in ("state", "rollout")]
+    commands = [command for command in group.commands.values() if command not in groups]
+    commands += [command for inner in groups for command in inner.commands.values()]
+    for command in [group, *groups, *commands]:
         assert command.help, command.name
         for param in command.params:
             assert getattr(param, "help", None), (command.name, param.name)

@@ -40,8 +40,9 @@ def test_fit_options_reach_the_forecaster(tmp_path: Path) -> None:
     data = write(frame.assign(date=frame["date"].dt.strftime("%d/%m/%Y"), day=1.0), tmp_path / "sales.csv")
     static = write(pd.DataFrame({"shop": IDS, "kind": [*"uvu"], "space": [1.0, 2.0, 3.0]}), tmp_path / "static.parquet")
     result = aru(
-        "fit", data, tmp_path / "model", "--h", "3", "--freq", "D", "--input-size", "5", "--model", "aru",
-        "--futr-exog", "promo,day", "--hist-exog", "kind", "--stat-exog", "space", "--lags", "7,4", "--size", "4,4,4,3",
+        "fit", data, tmp_path / "model", "--h", "3", "--freq", "D", "--input-size", "5",
+        "--model", "aru-rnn", "--futr-exog", "promo,day", "--hist-exog", "kind", "--stat-exog", "space",
+        "--lags", "7,4", "--size", "4,4,4,3",
         "--alphas", "1,0.9", "--ridge", "0.5", "--integration", "residual", "--scaler", "level",
         "--transform", "asinh", "--no-robust", "--distribution", "gaussian", "--ensemble", "2", "--max-steps", "2",
         "--learning-rate", "0.01", "--batch-size", "2", "--seed", "3", "--accelerator", "cpu", "--alias", "mine",
@@ -53,6 +54,7 @@ def test_fit_options_reach_the_forecaster(tmp_path: Path) -> None:
     assert result.code == 0, result
     values = result.json
     assert values.pop("seconds") > 0
+    assert values.pop("summary")[0]["choice"] == "aru-rnn, (4, 4, 4, 3)"
     card = values.pop("scorecard")
     assert card == Forecaster.load(tmp_path / "model", "cpu").scorecard.to_json()
     assert (card["name"], card["season"], card["series"], card["forecasts"]) == ("mine", 7, 3, 3)
@@ -60,7 +62,7 @@ def test_fit_options_reach_the_forecaster(tmp_path: Path) -> None:
     assert [note.partition(" are worse than ")[0] for note in values.pop("notes")] == ["The forecasts of mine"]
     assert values == {
         "model": str(tmp_path / "model"),
-        "method": "aru",
+        "method": "aru-rnn",
         "series": 3,
         "rows": 72,
         "steps": 2,
@@ -112,7 +114,7 @@ def test_quiet_adds_to_what_was_given_to_the_trainer() -> None:
 
 
 def test_paper_search_says_what_it_chose(data: Path, tmp_path: Path) -> None:
-    result = aru("fit", data, tmp_path / "model", "--paper", *TINY[:6], "--alphas", "1", "--size", "small", "--json")
+    result = aru("fit", data, tmp_path / "model", "--paper", *TINY[:10], "--alphas", "1", "--size", "small", "--json")
     assert result.code == 0, result
     assert list(result.json["chosen"]) == ["ridge"]
     assert result.json["chosen"]["ridge"] in PAPER["training"].search["ridge"]
@@ -160,7 +162,7 @@ BAD_TABLES = {
 def test_bad_tables_are_refused(kind: str, tmp_path: Path) -> None:
     frame, message = BAD_TABLES[kind]
     data = write(frame, tmp_path / "sales.csv")
-    error = fails("fit", data, tmp_path / "model", "--h", "3", "--freq", "D")
+    error = fails("fit", data, tmp_path / "model", "--h", "3", "--freq", "D", "--model", "aru-rnn")
     assert str(data) in error or kind == "too short"
     assert re.search(message, error), error
     assert os.listdir(tmp_path) == ["sales.csv"]
@@ -232,6 +234,9 @@ def test_unreadable_files_are_refused(
         (["--search", '{"h":[1]}'], "--search cannot choose 'h'"),
         (["--search", '{"ridge":["a"]}', "--val-size", "3"], "--ridge must be a finite number, got 'a'"),
         (["--trainer", '{"wings":2}'], "Lightning's Trainer refuses these options of --trainer"),
+        (["--model", "aru", "--size", "tiny"], "--size tiny is no size of --model aru. Choose one of nano, mini, base"),
+        (["--model", "aru", "--lags", "7"], "--lags .* does not apply to --model aru. Leave it out, or use a model"),
+        (["--warm-start"], "--warm-start goes on with the settings of .*model. Leave out --h and --freq and --model"),
         (["--stride", "9"], "--stride 9 is longer than --h 3"),
         (["--snapshots", "2", "--val-size", "0"], "--search and --snapshots choose by validation loss"),
         (["--model", "deepar", "--encoder", "sru"], "--model deepar does not work with --encoder sru"),
@@ -244,7 +249,8 @@ def test_unreadable_files_are_refused(
 )
 @pytest.mark.usefixtures("as_users_run_it")
 def test_wrong_settings_are_refused(arguments: list[str], message: str, data: Path, tmp_path: Path) -> None:
-    error = fails("fit", data, tmp_path / "model", "--h", "3", "--freq", "D", *arguments)
+    chosen = [] if "--model" in arguments else ["--model", "aru-rnn"]
+    error = fails("fit", data, tmp_path / "model", "--h", "3", "--freq", "D", *chosen, *arguments)
     assert re.search(message, error), error
     assert os.listdir(tmp_path) == ["sales.csv"]
 

@@ -43,7 +43,7 @@ def test_what_is_typed_is_what_the_setting_gets() -> None:
         "encoder": "gru", "encoder_layers": 2, "alphas": [1.0, 0.5], "ridge": 0.5, "learn_ridge": False,
         "learn_alphas": True, "integration": "skip", "stride": 2, "scaler": "mean", "robust": False, "series_id": True,
         "dropout": 0.1, "schedule": "constant", "weight_average": 0.5, "snapshots": 2, "search": {"ridge": [0.1, 1.0]},
-        "cold_starts": 0.5, "size_weight": 1.0, "trainer": {"devices": 1},
+        "cold_starts": 0.5, "size_weight": 1.0, "trainer": {"devices": 1}, "country": "DE", "hindsight": False,
     }  # fmt: skip
     assert set(values) == set(OPTIONS)
     defaults = make_settings(h=1, freq="W")
@@ -103,7 +103,7 @@ def test_text_that_is_no_value() -> None:
         ("transform", "Model", "Transform of the scaled target: none, log1p or asinh. Default: none."),
         ("stat_exog_list", "Covariates", "Static exogenous columns, those of --static FILE. Separated by commas, or"),
         ("robust", "Network", "Give outliers .* Default: on."),
-        ("max_steps", "Training", "Training steps. .* Default: 1000."),
+        ("max_steps", "Training", "Training steps. Default: 1,000, each .*; of aru at most 300, each a batch"),
         ("alphas", "Network", "Aging factors .* Numbers are separated by commas. Default: 1,0.99,0.95."),
         ("search", "Training", r"Candidate .* A JSON object, for instance {\"ridge\": \[0.1, 1\]}."),
     ],

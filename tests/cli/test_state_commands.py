@@ -14,6 +14,7 @@ import pytest
 from aru import Stream
 from aru.errors import StorageError
 from aru.forecaster import Forecaster
+from aru.store.layout import FORMAT
 from tests.cli.running import IDS, TINY, aru, fails, sales, write
 from tests.postgres import Server, new_url
 
@@ -34,8 +35,9 @@ def test_state_info_says_what_is_in_a_store(store: Path, tmp_path: Path) -> None
     assert values.pop("bytes_per_series") > 500
     assert len(values.pop("fingerprint")) == 32
     assert values == {
-        "store": str(store), "series": 4, "observations": 3 * 27 + 3, "format": 1, "correctable_steps": 2,
-        "oldest_last_time": "2024-01-27", "newest_last_time": "2024-01-27", "notes": [],
+        "store": str(store), "series": 4, "observations": 3 * 27 + 3, "format": FORMAT, "correctable_steps": 2,
+        "oldest_last_time": "2024-01-27", "newest_last_time": "2024-01-27", "version": 1, "kept_bytes": 0,
+        "notes": [],
     }  # fmt: skip
 
 

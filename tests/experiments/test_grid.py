@@ -21,6 +21,7 @@ from experiments.candidates import CANDIDATES, choose, chosen, selection_jobs
 from experiments.data import NAMES, Dataset
 from experiments.evaluate import FIELDS, Job
 from experiments.grid import VARIANTS, grid
+from experiments.make import model_of
 from experiments.runner import append, missing, run_all
 from experiments.tasks import PROTOCOLS, VALIDATION
 
@@ -39,13 +40,13 @@ def test_rows_begin_with_the_agreed_columns() -> None:
 def test_every_run_has_valid_settings_and_a_place() -> None:
     for job in [*grid(range(2)), *selection_jobs(range(1))]:
         assert job.protocol in PROTOCOLS[job.dataset]
-        assert job.method in MODELS
-        assert job.settings.get("model", job.method) in {**MODELS, **ABLATIONS}
+        assert model_of(job.method) in MODELS
+        assert job.settings.get("model", model_of(job.method)) in {**MODELS, **ABLATIONS}
         h = PROTOCOLS[job.dataset][job.protocol].settings.get("h", 24)
         context = {"input_size": 48 if job.dataset == "tourism_monthly" else None}
         lags = [lag for lag in job.settings.get("lags") or [] if isinstance(lag, int)]
         h = min([h, *lags])  # the dataset's own horizon is shorter where lags are
-        Settings(**nested({"h": h, "freq": "D", **context, "model": job.method, **job.settings}))
+        Settings(**nested({"h": h, "freq": "D", **context, "model": model_of(job.method), **job.settings}))
 
 
 def test_no_row_is_asked_for_twice() -> None:

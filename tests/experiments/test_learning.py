@@ -12,7 +12,7 @@ import pytest
 from experiments import boosted, first_values, learning, learning_tables, rivals
 from experiments.data import Dataset
 from experiments.first_values import Apart, kept_apart, told
-from experiments.learning import COVARIATES, FIRST_VALUES, FROZEN, Lesson, lessons
+from experiments.learning import COVARIATES, FIRST_VALUES, FROZEN, HINDSIGHT, Lesson, lessons
 
 ROOT = Path(__file__).resolve().parents[2]
 RANDOM = np.random.default_rng(0)
@@ -117,7 +117,7 @@ def test_trees_forecast_series_they_have_never_seen(monkeypatch: pytest.MonkeyPa
 def test_every_part_has_its_rows() -> None:
     found = lessons(range(3))
     assert len({tuple(getattr(job, k) for k in learning.KEY) for job in found}) == len(found)
-    assert {job.part for job in found} == {COVARIATES, FIRST_VALUES, FROZEN}
+    assert {job.part for job in found} == {COVARIATES, HINDSIGHT, FIRST_VALUES, FROZEN}
 
 
 def test_the_page_is_that_of_the_result_files() -> None:

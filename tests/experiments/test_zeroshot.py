@@ -100,7 +100,7 @@ def test_rows_are_forecasts_of_the_public_api(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(PANELS, "toy", TOY)
     df = toy()
     past = df[df.groupby("unique_id").cumcount(ascending=False) >= 6]
-    model = Forecaster.from_pretrained("nano", h=6, freq="MS")
+    model = Forecaster.from_pretrained("nano", h=6, freq="MS", hindsight=False)
     model.update(past)
     frame = model.predict(level=LEVELS).merge(df, on=["unique_id", "ds"])
     (once,) = Trial("last", "toy", "nano", 0).compute()

@@ -21,10 +21,15 @@ from aru.errors import FutureError, LateError, ValueRangeError
 from aru.models import MODELS
 from aru.nn.tree import rebuild
 from aru.nn.windows import Block, Grid, gather_block, running_sums
+from aru.pretrained.hindsight import HindsightSums
+from aru.pretrained.problems import Problems
+from aru.pretrained.zero_shot import ZeroShot
 from aru.runtime.engine import NetworkEngine
 from aru.runtime.epochs import Common
 from aru.runtime.state import SeriesState
-from aru.settings import PRETRAINED
+from aru.settings import PRETRAINED, TrainingOptions
+from aru.training import choosing
+from aru.training.choosing import Candidate, Judgement, Start, Verdict, tune
 from tests.making import flat, make
 
 H, E = 4, 6
@@ -62,6 +67,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "pretrained": {"model": PRETRAINED},
     "pretrained-calibration": {"model": PRETRAINED, "calibration": "online"},
     "pretrained-covariates": {"model": PRETRAINED, "futr_exog_list": ["promo", "price"]},
+    "tuned": {"model": PRETRAINED, "max_steps": 4},
+    "tuned-covariates": {"model": PRETRAINED, "max_steps": 4, "futr_exog_list": ["promo", "price"]},
     "season-stride-3": {"season_length": 3, "stride": 3, "lags": (5,)},
     "season-baseline": {"model": "baseline", "season_length": 2},
     "negative-binomial": {"distribution": "negative-binomial"},
@@ -69,7 +76,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "gru": {"encoder": "gru", "encoder_layers": 2, "learn_alphas": True},
     "sru": {"encoder": "sru", "encoder_layers": 2},
     "fru": {"encoder": "fru", "stride": 3},
-    "snail-lags": {"model": "snail", "lags": (4, 9), "scaler": "level", "stride": 3},
+    "snail-lags": {"model": "snail", "lags": (4, 9), "scaler": "level"},
     "dropout": {"dropout": 0.1},
     "gate-calibration-stride-3": {"gate": True, "calibration": "online", "stride": 3},
     "baseline-calibration-counts": {
@@ -148,7 +155,25 @@ def data_for(settings: dict[str, Any]) -> Data:
     return COUNTS if settings.get("distribution") == "negative-binomial" else NUMBERS
 
 
+def longest(start: Start, early: Problems, held: Problems, steps: int, done: Any) -> Verdict:
+    """Tuned for all steps, whether it helps or not."""
+    covariates = start.head is not None
+    tuned = [weights for _, weights in tune(start, early, covariates, covariates, steps, {steps}, done)][-1]
+    judged = [Judgement(Candidate(covariates, covariates, made), 1.0, 0.0, 0.0) for made in (steps, 0)]
+    return Verdict(judged, tuned, len(held.unit))
+
+
 def fit(**changed: Any) -> Forecaster:
+    if changed.get("model") == PRETRAINED and "max_steps" in changed:
+        training = TrainingOptions(trainer={"enable_progress_bar": False})
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(choosing, "choose", longest)
+            f = Forecaster(h=H, freq="D", size="nano", accelerator="cpu", training=training, **changed)
+            f.fit(NUMBERS.train, val_size=4 * H)
+        (model,) = f.runtime.engine.models
+        assert isinstance(model, ZeroShot)
+        assert model.headed == bool(model.covariates)
+        return f
     if changed.get("model") == PRETRAINED:
         options = {k: v for k, v in changed.items() if k != "model"}
         f = Forecaster.from_pretrained("nano", h=H, freq="D", accelerator="cpu", **options)
@@ -325,6 +350,20 @@ def test_known_covariates_after_the_horizon_do_not_matter(forecaster: Forecaster
     pd.testing.assert_frame_equal(forecaster.predict(futr), forecaster.predict(other), check_exact=True)
 
 
+@pytest.mark.parametrize("h", [1, H - 1])
+def test_fewer_steps_are_the_first_ones_of_the_whole_forecast(forecaster: Forecaster, h: int) -> None:
+    """Covariates of later steps are not needed, and would not matter."""
+    futr = future(forecaster)
+    whole = forecaster.predict(futr, LEVEL)
+    since = {uid: futr.loc[futr["unique_id"] == uid, "ds"].iloc[h] for uid in forecaster.ids}
+    expected = whole[whole.groupby("unique_id").cumcount() < h].reset_index(drop=True)
+    for given in (futr, altered(futr, since, ["promo", "price"]), futr[futr["ds"] < futr["unique_id"].map(since)]):
+        pd.testing.assert_frame_equal(forecaster.predict(given, LEVEL, h=h), expected, check_exact=True)
+    if forecaster.settings.futr_exog_list:
+        with pytest.raises(FutureError, match=f"the next {H} steps"):
+            forecaster.predict(futr[futr["ds"] < futr["unique_id"].map(since)], LEVEL)
+
+
 def training_block(f: Forecaster, frame: pd.DataFrame) -> Block:
     engine = f.runtime.engine
     panel = read_panel(frame, f.runtime.freq, engine.columns)
@@ -465,7 +504,7 @@ def test_forecasts_before_the_first_value(forecaster: Forecaster) -> None:
     futr = pd.concat([rows("n1", 60, np.zeros(H + 2)), rows("n2", 90, np.zeros(H))])
     static = pd.DataFrame({"unique_id": ["n2", "n1"], "kind": ["never seen", "x"], "area": [1.5, 2.0]})
     before, ids = flat(forecaster.table.states), forecaster.ids
-    if is_pretrained(forecaster):
+    if is_pretrained(forecaster) and not forecaster.runtime.schema.regressors:
         with pytest.raises(FutureError, match="from past values"):
             forecaster.predict_new(futr, static, level=LEVEL)
         return
@@ -706,15 +745,23 @@ def advance_frozen(f: Forecaster, frame: pd.DataFrame) -> Forecaster:
 
 
 def test_every_observation_adapts_the_next_forecast(forecaster: Forecaster) -> None:
-    """At once, wherever the grid of origins stands: the same context without adaptation forecasts something else."""
+    """At once, wherever the grid of origins stands: the same context without adaptation forecasts something else.
+
+    A pretrained model without covariates learns in rounds instead (tests/pretrained/test_hindsight.py).
+    """
     name, adapts = forecaster.settings.name, forecaster.runtime.engine.models[0].adapts
     for day in range(56 - TAIL, 56 - TAIL + H):
         today = pd.concat([rows(uid, day, [y]) for uid, y in {"a": 33.0, "b": 11.0, "c": 99.0}.items()])
-        frozen = advance_frozen(forecaster, today)
+        frozen, before = advance_frozen(forecaster, today), forecaster.table.states.members[0]
+        epoch = forecaster.runtime.epoch
         forecaster.update(today)
         one, other = predict(forecaster), predict(frozen)
         changed = (one != other).drop(columns=["unique_id", "ds"]).groupby(one["unique_id"]).any()
-        assert changed[name].tolist() == [adapts] * 3
+        if not isinstance(before, HindsightSums):
+            assert changed[name].tolist() == [adapts] * 3
+        elif forecaster.runtime.epoch == epoch:  # only a round teaches
+            due = forecaster.table.states.members[0].passed < before.passed
+            assert not changed[name].to_numpy()[~due.numpy()].any()
 
 
 @pytest.mark.usefixtures("each_for_itself")

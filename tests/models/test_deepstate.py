@@ -232,7 +232,7 @@ def test_the_first_value_corrects_the_prior() -> None:
 def test_the_loss_is_the_likelihood_of_what_is_forecast(stride: int) -> None:
     """Of each window, by the density of the forecast made at its origin."""
     df = pd.concat([noisy(33, "a"), noisy(25, "b")]).assign(hist=lambda d: np.sin(d["y"].fillna(3)))
-    prepared = prepare(df, 33 + H, hist_exog_list=["hist"], lags=(5,), stride=stride)
+    prepared = prepare(df, 33 + H, hist_exog_list=["hist"], lags=(5,))
     model, grid = prepared.model, Grid(1, stride, 6)
     expected, count = torch.zeros(2), torch.zeros(2)
     with torch.no_grad():
@@ -281,7 +281,7 @@ def test_long_gaps_constants_and_zeros() -> None:
     "changed",
     [
         {"h": 1, "input_size": 1},
-        {"encoder": "gru", "encoder_layers": 2, "dropout": 0.2, "lags": (4, 9), "stride": 1, "ensemble": 2},
+        {"encoder": "gru", "encoder_layers": 2, "dropout": 0.2, "lags": (4, 9), "ensemble": 2},
         {"transform": "asinh", "scaler": "level", "h": 3, "input_size": 17},
     ],
 )
@@ -328,7 +328,7 @@ def test_what_it_cannot_do_is_refused(changed: dict[str, Any], message: str) -> 
 
 @pytest.mark.parametrize("model", sorted(name for name in MODELS if name not in ("aru-direct", "deepstate")))
 def test_other_models_keep_their_choice(model: str) -> None:
-    settings = Settings(h=1, freq="D", model=model)
+    settings = Settings(h=1, freq="D", model=model, size="medium", max_steps=1000)
     assert resolve(settings) == settings
 
 

@@ -279,7 +279,7 @@ def test_a_name_fixes_the_settings_that_it_stands_for() -> None:
 def test_what_makes_no_difference_is_not_searched() -> None:
     search = {"ridge": (0.1, 1.0), "alphas": ((1.0,), (0.9,)), "dropout": (0.0, 0.1)}
     kept = {m: set(make(h=3, freq="D", model=m, search=search).settings.training.search or {}) for m in MODELS}
-    assert kept["aru"] == set(search)
+    assert kept["aru-rnn"] == set(search)
     assert kept["aru-control"] == {"alphas", "dropout"}
     assert kept["deepar"] == kept["snail"] == kept["deepstate"] == kept["baseline"] == {"dropout"}
     direct = make(h=3, freq="D", model="aru-direct", search={"integration": ("paper", "skip")})

@@ -65,7 +65,7 @@ def _options(draw: Callable[[st.SearchStrategy[Any]], Any], name: str) -> dict[s
     distribution = draw(st.sampled_from(model.distributions))
     integration = draw(st.sampled_from(["residual", "skip", "paper"]))
     some = functools.partial(_some, draw)
-    return {
+    settings = {
         "model": name,
         "h": h,
         "freq": "D",
@@ -89,6 +89,7 @@ def _options(draw: Callable[[st.SearchStrategy[Any]], Any], name: str) -> dict[s
         "hist_exog_list": some("temp", "weather"),
         "stat_exog_list": some("kind", "area"),
     }
+    return {key: value for key, value in settings.items() if key not in model.ignores}
 
 
 def _some(draw: Callable[[st.SearchStrategy[Any]], Any], *names: str) -> list[str]:

@@ -191,7 +191,7 @@ def test_hourly_rows_with_moving_averages_leave_the_same_records() -> None:
     one.update(df[700:900])
     for lo in range(700, 900, 33):
         other.update(df[lo : min(lo + 33, 900)])
-    assert one.runtime.engine.models[0].regressors.averages == 2
+    assert one.runtime.engine.models[0].learner.regressors.averages == 2
     for key, value in flat(one.table.states).items():
         assert torch.equal(value, flat(other.table.states)[key]) or key == "context.total", key
     futr = df[900 : 900 + H].drop(columns="y")
@@ -399,9 +399,11 @@ def test_irregular_times_know_their_calendar_beyond_the_latest_rows() -> None:
     older = state.context.older
     ticks = rows.ds // 86_400_000_000
     n = len(ticks) - state.context.rows.ds.shape[1]
-    known = model.regressors._older_ticks(older.codes[:1, -n:].numpy(), state.context.rows, ticks[None, n:].numpy())
+    known = model.learner.regressors._older_ticks(
+        older.codes[:1, -n:].numpy(), state.context.rows, ticks[None, n:].numpy()
+    )
     assert np.array_equal(known[0], ticks[:n].numpy())
-    assert model.regressors.bytes == 2
+    assert model.learner.regressors.bytes == 2
 
 
 def test_a_young_series_has_the_weekly_pattern_of_the_panel() -> None:

@@ -154,7 +154,7 @@ def test_historic_rows_in_any_portions_leave_the_same_records(h: int) -> None:
 
 def test_a_historic_covariate_cannot_be_too_late() -> None:
     with pytest.raises(ConfigError, match="hist_exog_list"):
-        opened((), hist_exog_list=["visits"], h=1000)
+        opened((), hist_exog_list=["visits"], h=1010)
 
 
 def feasts(days: pd.DatetimeIndex, name: str, seed: int) -> pd.DataFrame:

@@ -43,6 +43,10 @@ def assert_same_series(one: Stream, other: Stream) -> None:
 def assert_same_panel(one: dict[str, Any], other: dict[str, Any]) -> None:
     for name in ("mean", "spread", "noise", "unit", "way"):
         np.testing.assert_allclose(one["effects"][name], other["effects"][name], rtol=1e-9, atol=1e-12, err_msg=name)
+    begin, again = (found["effects"]["newcomers"] for found in (one, other))
+    assert begin.keys() == again.keys()
+    for name in begin:
+        np.testing.assert_allclose(begin[name], again[name], rtol=1e-7, atol=1e-9, err_msg=name)
 
 
 def learned_now(stream: Stream) -> dict[str, Any]:
@@ -54,11 +58,11 @@ def learned_now(stream: Stream) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_two_writers_learn_what_one_would(tmp_path: Path, order: int) -> None:
+def test_two_writers_learn_what_one_would(state: str | Path, order: int) -> None:
     """Whichever of them begins, and in whatever order series come."""
     begin, rest = PAST[PAST["ds"] < "2024-04-01"], PAST[PAST["ds"] >= "2024-04-01"]
     alone = Stream(opened(**MORE))
-    both = [Stream(opened(**MORE), tmp_path / "state.db") for _ in range(2)][::order]
+    both = [Stream(opened(**MORE), state) for _ in range(2)][::order]
     for stream in (alone, both[0]):
         stream.update(begin, STATIC)
     for _, day in rest.groupby(pd.Grouper(key="ds", freq="8D")):
@@ -76,6 +80,41 @@ def test_two_writers_learn_what_one_would(tmp_path: Path, order: int) -> None:
     assert both[0].predict(futr).attrs["epoch"] == counted[1]
     one, other = (stream.predict(futr) for stream in both)
     pd.testing.assert_frame_equal(one.astype(other.dtypes), other, check_exact=True)
+
+
+def test_writers_in_postgres_count_and_learn_side_by_side(postgres_url: str) -> None:
+    """Nobody waits for a writer of other series, and an epoch is learned once, whoever sees first that it is due."""
+    begin, rest = PAST[PAST["ds"] < "2024-04-01"], PAST[PAST["ds"] >= "2024-04-01"]
+    names, alone = STATIC["unique_id"].tolist(), Stream(opened(**MORE))
+    streams = [Stream(opened(**MORE), postgres_url) for _ in range(4)]
+    for stream in (alone, streams[0]):
+        stream.update(begin, STATIC)
+    first = rest[rest["ds"] == rest["ds"].min()]
+    for stream, name in zip(streams, names, strict=False):
+        stream.update(first[first["unique_id"] == name])  # which shows each that all is counted
+    with streams[0].store.writing(names[:1]):
+        assert streams[1].update(rest[rest["unique_id"] == names[1]].iloc[1:9]).applied == 8
+    epochs_seen = list[int]()
+
+    def work(number: int) -> None:
+        for name in names[number::4]:
+            for _, week in rest[rest["unique_id"] == name].groupby(pd.Grouper(key="ds", freq="8D")):
+                streams[number].update(week, late="skip")
+                epochs_seen.append(panel_of(streams[number])["epoch"])
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
+    alone.update(rest)
+    assert_same_series(alone, streams[0])
+    with streams[2].store.reading() as view:
+        assert view.counted() == len(PAST)
+    assert_same_panel(learned_now(alone), learned_now(streams[3]))
+    learned = panel_of(streams[0])
+    assert learned["epoch"] > 2
+    assert sorted(set(epochs_seen)) == list(range(min(epochs_seen), learned["epoch"] + 1))
+    assert learned["observations"] * 1.1 > len(PAST)
+    for stream in streams:
+        stream.close()
 
 
 def test_a_sample_does_not_depend_on_the_order_of_series(monkeypatch: pytest.MonkeyPatch) -> None:

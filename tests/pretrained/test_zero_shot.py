@@ -1,4 +1,7 @@
-"""Forecasts of pretrained networks: no training, any series, any horizon, and nothing depends on the company."""
+"""Forecasts of pretrained networks: no training, any series, any horizon, and nothing depends on the company.
+
+All this is about the network alone; `test_hindsight` is about what it learns beside.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,8 @@ def frame(values: dict[Any, Any], freq: str = "h") -> pd.DataFrame:
 
 
 def opened(name: str = "nano", **options: Any) -> Forecaster:
-    return Forecaster.from_pretrained(name, **{"h": H, "freq": "h", "accelerator": "cpu", **options})
+    alone = {"h": H, "freq": "h", "hindsight": False, "accelerator": "cpu"}
+    return Forecaster.from_pretrained(name, **{**alone, **options})
 
 
 def forecast(y: Any, level: list[float] | None = None, **options: Any) -> pd.DataFrame:
@@ -256,7 +260,7 @@ def test_names_and_versions() -> None:
     assert repr(opened("nano")) == "Forecaster.from_pretrained('nano-1', h=12, freq='h', 0 series)"
     with pytest.raises(ConfigError, match=r"no pretrained weights 'tiny'\. Choose one of nano, mini, base"):
         opened("tiny")
-    with pytest.raises(ConfigError, match="from_pretrained"):
+    with pytest.raises(ConfigError, match="Choose one of aru, aru-control"):
         Forecaster(h=3, freq="D", model="pretrained")
 
 

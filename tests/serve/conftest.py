@@ -17,6 +17,7 @@ import uvicorn
 
 from aru import Forecaster, Stream
 from aru.serve.app import create_app
+from aru.serve.house import House
 from aru.serve.options import Options
 from aru.serve.server import configure, listen
 from tests.making import make
@@ -46,9 +47,11 @@ def as_json(frame: pd.DataFrame, *columns: str) -> list[dict[str, Any]]:
 class Running:
     """A service that listens, and a client of it."""
 
-    def __init__(self, stream: Stream, options: Options) -> None:
+    def __init__(self, stream: Stream, options: Options, place: str | Path | None = None) -> None:
         self.stream = stream
-        self.app = create_app(stream, options)
+        self.house = House.of_stream(stream, options, place)
+        self.served = self.house.models["model"]
+        self.app = create_app(self.house)
         self._socket = listen(options)
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
         self._server = uvicorn.Server(configure(self.app, options))
@@ -60,6 +63,11 @@ class Running:
 
     def post(self, frame: pd.DataFrame, **more: Any) -> httpx.Response:
         return self.client.post("/v1/observations", json={"observations": as_json(frame), **more})
+
+    def post_and_watch(self, frame: pd.DataFrame) -> None:
+        """Post rows and wait until the monitor has seen them: it has when the next request is answered."""
+        self.post(frame).raise_for_status()
+        assert self.post(frame).json()["applied"] == 0
 
     def stop(self) -> None:
         self._server.should_exit = True
@@ -120,8 +128,9 @@ def serve() -> Iterator[Serve]:
     """Starts services, and stops them in the end."""
     with contextlib.ExitStack() as stack:
 
-        def start(model: Forecaster, state: Path | None = None, **options: Any) -> Running:
-            running = Running(Stream(model, state), Options(**{"port": 0, **options}))
+        def start(model: Forecaster, state: str | Path | None = None, **options: Any) -> Running:
+            steps = options.pop("correctable_steps", None)
+            running = Running(Stream(model, state, steps), Options(**{"port": 0, **options}), state)
             stack.callback(running.stop)
             return running
 

@@ -14,11 +14,21 @@ import pytest
 
 from aru import Forecaster, Stream
 from aru.serve import app as pages
+from aru.serve.house import House
 from aru.serve.options import Options
 from tests.making import make
 from tests.shops import BASE, STATIC, TRAINED, H, both, rows
 
 from .conftest import NOTHING, Serve, as_json, assert_same_forecasts, day, error_of, forecast
+
+OF_A_MODEL = (
+    "observations",
+    "forecasts",
+    "series",
+    "series/{unique_id}",
+    "monitor/fleet",
+    "monitor/series/{unique_id}",
+)
 
 # Observations
 
@@ -165,7 +175,7 @@ def test_a_series_is_described_and_forgotten(serve: Serve, trained: Forecaster) 
     assert running.client.delete("/v1/series/a").json() == {"forgotten": "a"}
     for method in ("GET", "DELETE"):
         error_of(running.client.request(method, "/v1/series/a"), 404, "UnknownSeriesError")
-    assert "aru_series 1.0" in running.client.get("/metrics").text
+    assert 'aru_series{model="model"} 1.0' in running.client.get("/metrics").text
     assert running.post(rows("a", [5])).json()["new_series"] == ["a"]
 
 
@@ -186,18 +196,18 @@ def test_health_and_metrics(serve: Serve, trained: Forecaster) -> None:
         'aru_http_requests_total{method="POST",route="/v1/observations",status="409"} 1.0',
         'aru_http_requests_total{method="other",route="other",status="404"} 1.0',
         'aru_http_request_seconds_count{method="POST",route="/v1/observations"} 3.0',
-        'aru_rows_total{outcome="applied"} 6.0',
-        'aru_rows_total{outcome="duplicates"} 1.0',
-        "aru_series 3.0",
-        'aru_rolling_nd{forecast="adapted"} ',
-        'aru_rolling_nd{forecast="global"} ',
-        "aru_batch_rows_count 3.0",
+        'aru_rows_total{model="model",outcome="applied"} 6.0',
+        'aru_rows_total{model="model",outcome="duplicates"} 1.0',
+        'aru_series{model="model"} 3.0',
+        'aru_scored_rows{model="model"} 0.0',
+        'aru_batch_rows_count{model="model"} 3.0',
     ):
         assert line in answer.text
 
 
 def test_ready_means_that_requests_are_worked_on(trained: Forecaster) -> None:
-    app = pages.create_app(Stream(trained), Options(port=0))
+    house = House.of_stream(Stream(trained), Options(port=0))
+    app = pages.create_app(house)
 
     async def run() -> list[tuple[int, str]]:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
@@ -209,7 +219,7 @@ def test_ready_means_that_requests_are_worked_on(trained: Forecaster) -> None:
             said = [await ask()]
             async with app.router.lifespan_context(app):
                 said.append(await ask())
-                app.state.updates.close()
+                house.models["model"].updates.close()
                 said.append(await ask())
                 assert (await client.get("/healthz")).status_code == 200
             return said
@@ -240,9 +250,14 @@ def test_openapi_describes_every_endpoint(serve: Serve, trained: Forecaster) -> 
     running = serve(trained)
     document = running.client.get("/openapi.json").json()
     assert set(document["paths"]) == {
-        "/v1/observations", "/v1/forecasts", "/v1/series", "/v1/series/{unique_id}", "/v1/monitor/fleet",
-        "/v1/monitor/series/{unique_id}", "/healthz", "/readyz", "/metrics",
+        *(f"{prefix}/{path}" for path in OF_A_MODEL for prefix in ("/v1", "/v1/models/{name}")),
+        "/v1/models", "/v1/models/{name}", "/v1/models/{name}/promote", "/v1/models/{name}/rollback",
+        "/v1/models/{name}/versions/{version}", "/healthz", "/readyz", "/metrics",
     }  # fmt: skip
+    for path, methods in document["paths"].items():
+        for method, about in methods.items():
+            named = [parameter["name"] for parameter in about.get("parameters", ()) if parameter["in"] == "path"]
+            assert sorted(named) == sorted(re.findall(r"{(\w+)}", path)), (method, path)
     references = re.findall(r'"\$ref": ?"#/components/schemas/([^"]+)"', json.dumps(document))
     assert set(references) <= set(document["components"]["schemas"])
     assert "examples" in document["components"]["schemas"]["ObservationsBody"]

@@ -37,11 +37,11 @@ import sys
 from pathlib import Path
 from aru import Forecaster
 from aru.serve.options import Options
-from aru.serve.server import serve
-options = Options(port=0, token={TOKEN!r}, max_bytes={MAX_BYTES}, idle_seconds={IDLE}, request_seconds={WHOLE},
-                  max_connections={CONNECTIONS})
+from aru.serve.server import Work, serve
+options = Options(port=0, tokens={{{TOKEN!r}: "admin"}}, max_bytes={MAX_BYTES}, idle_seconds={IDLE},
+                  request_seconds={WHOLE}, max_connections={CONNECTIONS})
 load = lambda: Forecaster.load(sys.argv[1])
-serve(load, Path(sys.argv[2]), options, started=lambda address: print(address, flush=True))
+serve(Work({{"model": load}}, Path(sys.argv[2]), options), started=lambda address: print(address, flush=True))
 """
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="Linux measures the memory")
@@ -162,7 +162,8 @@ def test_rows_that_are_nothing(victim: Victim) -> None:
 def test_values_that_are_nothing(victim: Victim, path: str, body: bytes) -> None:
     with victim.growing_at_most(256 * MB):
         answer = victim.post(path, body)
-    assert answer.status_code in (413, 422)
+    unknown = path == "/v1/forecasts" and b"unique_ids" in body[:20]  # there is no such series
+    assert answer.status_code in ((404, 413, 422) if unknown else (413, 422))
     assert len(answer.content) < 10_000
 
 

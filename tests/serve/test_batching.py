@@ -20,9 +20,10 @@ from aru.errors import DuplicateError, LateError, StorageError, UnknownSeriesErr
 from aru.nn.tree import leaves
 from aru.runtime.engine import NetworkEngine
 from aru.runtime.forecasting import Predicted
+from aru.serve.asked import ForecastRequest, ForgetRequest, UpdateRequest
 from aru.serve.batching import Batcher, Busy, isolate, rounds
 from aru.serve.requests import Reader
-from aru.serve.service import ForecastRequest, ForgetRequest, Service, UpdateRequest
+from aru.serve.service import Service
 from tests.shops import H, both, rows
 
 from .conftest import Serve, as_json
@@ -258,7 +259,7 @@ def test_stopping_answers_what_was_accepted(
     serve: Serve, trained: Forecaster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     running = serve(trained, tmp_path / "state.db")
-    apply, updates = running.stream.apply, running.app.state.updates
+    apply, updates = running.stream.apply, running.served.updates
     submit, accepted, everyone = updates.submit, list[Any](), threading.Event()
 
     def counted(*arguments: Any) -> Any:

@@ -76,7 +76,7 @@ def fleet(serve: Serve, trained: Forecaster, tmp_path: Path) -> Running:
 
 def feed(running: Running, names: Any, days: Any) -> None:
     for day in days:
-        running.post(pd.concat([rows(name, [day]) for name in names])).raise_for_status()
+        running.post_and_watch(pd.concat([rows(name, [day]) for name in names]))
 
 
 def link(name: str) -> str:
@@ -242,7 +242,7 @@ def test_a_hostile_name_is_only_a_name(fleet: Running, visit: Open) -> None:
 
 
 def test_the_token_is_asked_for_and_kept_in_the_tab(serve: Serve, trained: Forecaster, visit: Open) -> None:
-    running = serve(trained, token="0123456789abcdef")
+    running = serve(trained, tokens={"0123456789abcdef": "read"})
     page = visit(running, expected=("401",))
     page.get_by_role("textbox", name="Token").fill("not the token, alas")
     page.keyboard.press("Enter")

@@ -146,7 +146,8 @@ def test_refused_requests_leave_the_states_alone(serve: Serve, trained: Forecast
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.level. is in percent")
+@pytest.mark.filterwarnings("ignore:level is in percent")
+@pytest.mark.filterwarnings("ignore:Do not use the `random` module inside strategies")  # as schemathesis does
 def test_the_openapi_document_is_kept(serve: Serve, trained: Forecaster) -> None:
     """No failure of the server, no status and no body that the document does not know."""
     running = serve(trained)
@@ -154,8 +155,10 @@ def test_the_openapi_document_is_kept(serve: Serve, trained: Forecaster) -> None
     names = ("not_a_server_error", "status_code_conformance", "content_type_conformance", "response_schema_conformance")
     kept = [getattr(schemathesis.checks, name) for name in names]
     operations = [operation.ok() for operation in schema.get_all_operations()]
-    assert len(operations) == 10
+    assert len(operations) == 23
     for operation in operations:
+        if any(body.media_type == "application/x-tar" for body in operation.body):
+            continue  # an archive cannot be made up from the document: tests/serve/test_rollout.py sends wrong ones
 
         @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
         @given(case=operation.as_strategy())

@@ -41,7 +41,7 @@ def test_large_requests_are_refused(serve: Serve, trained: Forecaster) -> None:
 
 def test_a_token_is_needed(serve: Serve, trained: Forecaster) -> None:
     token = "a-long-and-secret-token"
-    running = serve(trained, token=token)
+    running = serve(trained, tokens={token: "admin"})
     for header in ({}, {"authorization": "Bearer wrong"}, {"authorization": token}, {"authorization": "Bearer \xe9"}):
         for method, path in (
             ("GET", "/v1/series"),
@@ -66,8 +66,8 @@ def test_other_hosts_need_a_token(serve: Serve, trained: Forecaster) -> None:
     for host in ("0.0.0.0", "192.168.1.5", "example.com", "::"):
         with pytest.raises(ConfigError, match=r"can be reached by other machines\. Give a token"):
             Options(host=host)
-        Options(host=host, token="a-long-and-secret-token")
-    for wrong in ({"token": "short"}, {"max_rows": 0}, {"max_bytes": -1}, {"port": 70000}):
+        Options(host=host, tokens={"a-long-and-secret-token": "read"})
+    for wrong in ({"tokens": {"short": "read"}}, {"keep": -1.0}, {"max_rows": 0}, {"max_bytes": -1}, {"port": 70000}):
         with pytest.raises(ConfigError):
             Options(**wrong)
 
@@ -96,14 +96,14 @@ def test_half_a_request_is_not_waited_for(serve: Serve, trained: Forecaster) -> 
             while part := connection.recv(2**16):
                 said += part
         assert b"HTTP/1.1 408 " in said
-    work = running.app.state.forecasts._work
+    work = running.served.forecasts._work
 
     def slow(requests: Any) -> Any:
         time.sleep(1.5)
         return work(requests)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(running.app.state.forecasts, "_work", slow)
+        patch.setattr(running.served.forecasts, "_work", slow)
         assert running.client.post("/v1/forecasts", json={}).status_code == 200
 
 

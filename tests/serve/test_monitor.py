@@ -239,22 +239,25 @@ def test_a_database_with_other_tables_is_refused(trained: Forecaster, tmp_path: 
 @pytest.mark.filterwarnings("ignore:y lies far outside")
 def test_drift(trained: Forecaster) -> None:
     watched = Watched(trained)
-    for day in range(20, 20 + 9 * H + 1):
+    assert watched.monitor.drifting_share() is None
+    for day in range(20, 20 + 16 * H + 1):
         frame = both([day], "abn")
-        if day > 20 + 8 * H:
-            frame.loc[frame["unique_id"] == "n", "y"] *= 9
+        if day > 20 + 12 * H:
+            frame.loc[frame["unique_id"] == "n", "y"] *= 9 + day % 5
         watched.update(frame)
     (key, drift, score), *rest = watched.monitor.drifting(2)
     assert key == "n"
-    assert drift > 2
-    assert score.scored == 9 * H - 1  # the first row of the new level is held back
+    assert drift > 3
+    assert score.scored == 16 * H - 1  # the first row of the new level is held back
     assert len(rest) == 1
+    assert rest[0][1] < 3
+    assert watched.monitor.drifting_share() == 1 / 3
 
 
 def test_the_service_shows_it(serve: Serve, trained: Forecaster, tmp_path: Path) -> None:
     running = serve(trained, tmp_path / "state.db")
     for day in range(20, 20 + 2 * H + 1):
-        running.post(both([day]))
+        running.post_and_watch(both([day]))
     assert (tmp_path / "state.db.monitor").exists()
     fleet = running.client.get("/v1/monitor/fleet").json()
     assert fleet["series"] == 2
@@ -271,7 +274,7 @@ def test_the_service_shows_it(serve: Serve, trained: Forecaster, tmp_path: Path)
     assert all(abs(r["mean"] - r["mean_global"] - r["local"]) < 1e-6 for r in shown["forecast"])
     assert any(r["local"] for r in shown["forecast"])
     assert [r["y"] for r in shown["history"]][-1] == rows("a", [20 + 2 * H])["y"][0]
-    assert 'aru_rolling_nd{forecast="adapted"} 0.' in running.client.get("/metrics").text
+    assert 'aru_rolling_nd{forecast="adapted",model="model"} 0.' in running.client.get("/metrics").text
 
 
 def test_covariates_of_the_future_are_asked_for(serve: Serve, rich: Forecaster) -> None:

@@ -18,7 +18,7 @@ import pandas as pd
 import pytest
 
 from aru import Forecaster, Stream
-from aru.serve.server import CORRECTABLE
+from aru.serve.house import CORRECTABLE
 from tests.making import make
 from tests.shops import BASE, COVARIATES, STATIC, TRAINED, both, rows
 
@@ -84,7 +84,8 @@ import onnxruntime
 
 from aru import Stream
 from aru.nn import kernels
-from aru.serve.service import ForecastRequest, Service, UpdateRequest
+from aru.serve.asked import ForecastRequest, UpdateRequest
+from aru.serve.service import Service
 from tests.shops import STATIC, both
 
 
@@ -111,7 +112,7 @@ for service in services:
     (made,) = service.forecast([ForecastRequest(["a", "b"], columns, (80,))])
     assert np.isfinite(made.columns["aru"]).all()
     assert service.watched("a")["accuracy"]["observations"] == 9
-    assert b"aru_errors_total 0.0" in service.scrape()
+    assert b"aru_errors_total 0.0" in service.metrics.render()
 assert [function.signatures for function in compiled] == ready, "compiled after the service was ready"
 """
 

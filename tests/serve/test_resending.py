@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 
 from aru import Forecaster, Stream
+from aru.serve.house import CORRECTABLE
 from aru.serve.requests import Reader
-from aru.serve.server import CORRECTABLE
 from aru.serve.service import Service
 from aru.store import MemoryStore, receipts
 from tests.shops import E, both, rows
@@ -45,8 +45,8 @@ def test_the_same_body_is_a_duplicate_however_long_ago(serve: Serve, trained: Fo
     half = json.dumps({"observations": as_json(frame)[::2]}).encode()
     assert '"late": "skip"' in error_of(send(running, half), 409, "LateError")["remedy"]
     text = running.client.get("/metrics").text
-    assert f'aru_rows_total{{outcome="duplicates"}} {3 * len(frame)}.0' in text
-    assert f'aru_rows_total{{outcome="late"}} {len(frame[::2])}.0' in text
+    assert f'aru_rows_total{{model="model",outcome="duplicates"}} {3 * len(frame)}.0' in text
+    assert f'aru_rows_total{{model="model",outcome="late"}} {len(frame[::2])}.0' in text
 
 
 def test_it_is_known_after_a_kill(saved: Path, trained: Forecaster, tmp_path: Path) -> None:

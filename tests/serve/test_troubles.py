@@ -6,6 +6,7 @@ import base64
 import json
 import logging
 import random
+import re
 import resource
 import signal
 import socket
@@ -23,6 +24,7 @@ from aru import Forecaster, Stream
 from aru.errors import UnknownSeriesError
 from aru.serve.logs import LogBudget, LogJson, LogText
 from tests.making import make
+from tests.postgres import Server
 from tests.shops import BASE, H, both, rows
 
 from .conftest import Running, Serve, as_json, error_of
@@ -92,25 +94,44 @@ def test_a_client_that_hangs_up_is_no_failure(
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
+def becomes(client: httpx.Client, status: int) -> Any:
+    """What /readyz says once it answers so."""
+    until = time.monotonic() + 30
+    while (answer := client.get("/readyz")).status_code != status and time.monotonic() < until:
+        time.sleep(0.1)
+    return answer.json()
+
+
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="only Linux limits the files of another process")
 def test_it_is_not_ready_while_the_disk_is_full(saved: Path, tmp_path: Path) -> None:
     process = Process(saved, tmp_path / "state.db")
     with httpx.Client(base_url=process.url, timeout=60) as client:
-
-        def becomes(status: int) -> Any:
-            until = time.monotonic() + 30
-            while (answer := client.get("/readyz")).status_code != status and time.monotonic() < until:
-                time.sleep(0.1)
-            return answer.json()
-
-        assert becomes(200) == {"status": "ok"}
+        assert becomes(client, 200) == {"status": "ok"}
         _, hard = resource.prlimit(process.child.pid, resource.RLIMIT_FSIZE)
         resource.prlimit(process.child.pid, resource.RLIMIT_FSIZE, (2**12, hard))
-        assert becomes(503) == {"status": "unwritable"}
+        assert becomes(client, 503) == {"status": "unwritable"}
         assert client.get("/healthz").status_code == 200
         assert client.post("/v1/observations", json={"observations": as_json(both([20]))}).status_code == 503
         resource.prlimit(process.child.pid, resource.RLIMIT_FSIZE, (hard, hard))
-        assert becomes(200) == {"status": "ok"}
+        assert becomes(client, 200) == {"status": "ok"}
+        answer = client.post("/v1/observations", json={"observations": as_json(both([20]))})
+        assert answer.json()["applied"] == 2
+    process.end(signal.SIGTERM)
+
+
+@pytest.mark.slow
+def test_it_is_not_ready_while_postgres_is_down(saved: Path, postgres_server: Server, postgres_url: str) -> None:
+    process = Process(saved, postgres_url)
+    with httpx.Client(base_url=process.url, timeout=60) as client:
+        assert becomes(client, 200) == {"status": "ok"}
+        postgres_server.kill()
+        try:
+            assert becomes(client, 503) == {"status": "unwritable"}
+            assert client.get("/healthz").status_code == 200
+            assert [line for line in client.get("/metrics").text.splitlines() if re.match("aru_ready.* 0.0$", line)]
+        finally:
+            postgres_server.start()
+        assert becomes(client, 200) == {"status": "ok"}
         answer = client.post("/v1/observations", json={"observations": as_json(both([20]))})
         assert answer.json()["applied"] == 2
     process.end(signal.SIGTERM)
@@ -248,11 +269,11 @@ def test_metrics_say_what_happens(serve: Serve, trained: Forecaster) -> None:
         lines = running.client.get("/metrics").text.splitlines()
         return float(next(line for line in lines if line.startswith(f"{name} ")).rpartition(" ")[2])
 
-    assert np.isnan(value("aru_rolling_coverage"))
-    assert np.isnan(value("aru_drifting_share"))
-    for day in range(20, 20 + 6 * H):
+    assert "aru_drifting_share{" not in running.client.get("/metrics").text
+    days = 12 * H
+    for day in range(20, 20 + days):
         running.post(both([day]))
-    last, following = 20 + 6 * H - 1, 20 + 6 * H
+    last, following = 20 + days - 1, 20 + days
     error_of(running.post(pd.concat([rows("a", [1, 2]), rows("b", [following])])), 409, "LateError")
     odd = rows("a", [following]).assign(ds=lambda f: f["ds"] + pd.Timedelta(hours=5))
     error_of(running.post(odd), 422, "FrequencyError")
@@ -260,13 +281,14 @@ def test_metrics_say_what_happens(serve: Serve, trained: Forecaster) -> None:
     running.post(both([last]))
     running.client.post("/v1/forecasts", json={})
     outcomes = ("applied", "duplicates", "corrected", "late", "rejected")
-    counts = {name: value(f'aru_rows_total{{outcome="{name}"}}') for name in outcomes}
-    assert counts == {"applied": 12 * H, "duplicates": 2, "corrected": 0, "late": 4, "rejected": 2}
-    assert 0 <= value("aru_rolling_coverage") <= 1
-    assert 0 <= value("aru_drifting_share") <= 1
-    assert value("aru_forecast_seconds_count") == 1
-    newest = pd.Timestamp("2024-01-01") + pd.Timedelta(days=20 + 6 * H - 1)
-    assert value("aru_newest_observation_age_seconds") == pytest.approx(time.time() - newest.timestamp(), abs=60)
-    text = running.client.get("/metrics").text
+    counts = {name: value(f'aru_rows_total{{model="model",outcome="{name}"}}') for name in outcomes}
+    assert counts == {"applied": 2 * days, "duplicates": 2, "corrected": 0, "late": 4, "rejected": 2}
+    assert 0 <= value('aru_rolling_coverage{level="80",model="model"}') <= 1
+    assert 0 <= value('aru_drifting_share{model="model"}') <= 1
+    assert value('aru_forecast_seconds_count{model="model"}') == 1
+    assert value('aru_series{model="model"}') == 2
+    newest = time.time() - (pd.Timestamp("2024-01-01") + pd.Timedelta(days=last)).timestamp()
+    assert value('aru_newest_observation_age_seconds{model="model"}') == pytest.approx(newest, abs=60)
     version = running.stream.about.fingerprint
-    assert f'aru_model_info{{freq="D",h="3",name="aru",version="{version}"}} 1.0' in text
+    labels = f'fingerprint="{version}",freq="D",h="3",method="aru",model="model",role="champion",status="serving"'
+    assert value(f'aru_version_info{{{labels},version="1"}}') == 1

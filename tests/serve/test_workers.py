@@ -15,9 +15,10 @@ import pytest
 
 from aru import Forecaster, Stream
 from aru.errors import AruError, ConfigError
+from aru.serve.house import CORRECTABLE
 from aru.serve.options import Options
-from aru.serve.server import CORRECTABLE, bind
-from aru.serve.workers import Work, serve_together
+from aru.serve.server import Work, bind
+from aru.serve.workers import serve_together
 from tests import postgres
 from tests.cli.running import fails
 from tests.shops import both
@@ -98,8 +99,9 @@ def test_workers_on_postgres_say_why_they_cannot_start(saved: Path, tmp_path: Pa
     assert "s3cret" not in message
     assert multiprocessing.active_children() == []
     assert "does not exist" in fails("serve", tmp_path / "no", "--state", postgres_url, "--workers", "2", "--port", "0")
+    options = Options(host="::2", tokens={"a" * 16: "admin"}, workers=2)
     with pytest.raises(AruError, match="Nothing can listen"):
-        serve_together(Work(Forecaster, postgres_url, Options(host="::2", token="a" * 16, workers=2), None))
+        serve_together(Work({"model": Forecaster}, postgres_url, options))
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import torch
 
 from aru import Forecaster, Stream
+from aru.data.naming import Names
 from aru.errors import AruWarning, ConfigError
 from tests.pretrained.test_effects import FUTURE, PANEL, PAST
 from tests.shops import STATIC, TRAINED, H, both, rows
@@ -77,7 +79,10 @@ def test_backtest(spark: Any, trained: Forecaster) -> None:
     from aru.spark import backtest_batch
 
     later = pd.concat([both(range(TRAINED, TRAINED + 20), IDS), rows("short", [TRAINED])])[PLAIN]
-    found = backtest_batch(spark.createDataFrame(later), trained, shards=3, n_windows=2, step_size=4, level=[80])
+    named = copy.copy(trained)  # on Spark columns have the usual names, whatever the frames of training had
+    assert named.trained is not None
+    named.trained = named.trained.called(Names("shop", "day", "sales"))
+    found = backtest_batch(spark.createDataFrame(later), named, shards=3, n_windows=2, step_size=4, level=[80])
     with pytest.warns(AruWarning, match="1 of 11 series are too short for 2 windows: short"):
         wanted = trained.cross_validation(later, n_windows=2, step_size=4, level=[80])
     pd.testing.assert_frame_equal(sort(found)[wanted.columns], wanted, rtol=1e-5, check_dtype=False)
@@ -95,6 +100,9 @@ def test_a_pretrained_model(spark: Any, tmp_path: Path) -> None:
     wanted = stream.predict(level=[90])
     pd.testing.assert_frame_equal(sort(batch.forecasts)[wanted.columns], wanted, rtol=1e-5, check_dtype=False)
     assert_states(stream, batch.states.toPandas())
+    with pytest.raises(ConfigError, match="pretrained models that learn"):
+        backtest_batch(spark.createDataFrame(history), model, shards=3, n_windows=2)
+    model = Forecaster.from_pretrained("nano", h=H, freq="D", accelerator="cpu", hindsight=False)
     found = backtest_batch(spark.createDataFrame(history), model, shards=3, n_windows=2)
     wanted = model.cross_validation(history, n_windows=2)
     pd.testing.assert_frame_equal(sort(found)[wanted.columns], wanted, rtol=1e-5, check_dtype=False)

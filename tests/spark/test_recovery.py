@@ -21,7 +21,7 @@ from tests.spark.runs import assert_states, expected, read_stream, result, run, 
 pytestmark = MARKS
 PLAIN = ["unique_id", "ds", "y"]
 SHARDS = 4
-BATCHES = 9
+BATCHES = 14
 SUBMIT = (
     f"--master local[2,4] --driver-memory 1g --conf spark.driver.host={ADDRESS} --conf spark.ui.enabled=false "
     "--conf spark.sql.shuffle.partitions=2 pyspark-shell"

@@ -95,15 +95,19 @@ def test_a_batch_that_is_repeated_starts_from_the_state_before_it(trained: Forec
     """A worker lives on when Spark runs a batch again: what it remembers of the first attempt must not count."""
     from aru.spark.state_store import StateStore
 
-    store, records, about, newest = StateStore(), FakeMapState(), FakeValueState(), FakeValueState()
-    store.attach(records, about, newest, 1)
+    store, base, recent = StateStore(), FakeMapState(), FakeMapState()
+    about, counts = FakeValueState(), FakeValueState()
+    store.attach(base, recent, about, counts, 1)
     stream = Stream(trained, store)
-    before = dict(records)
+    before = dict(base), dict(recent), counts.value
     day = both([TRAINED], "ab")[PLAIN]
     (first,) = work(stream, day)["forecast"]
-    records.clear()
-    records.update(before)
-    store.attach(records, about, newest, 1)
+    assert (base, recent) != before[:2]
+    for state, old in zip((base, recent), before[:2], strict=True):
+        state.clear()
+        state.update(old)
+    counts.value = before[2]
+    store.attach(base, recent, about, counts, 1)
     (second,) = work(stream, day)["forecast"]
     pd.testing.assert_frame_equal(first, second, check_exact=True)
 
@@ -112,14 +116,14 @@ def test_records_that_the_whole_panel_shares_are_refused() -> None:
     """A shard sees its own series only: what it learned would not be what all series have in common."""
     from aru.spark.state_store import StateStore
 
-    store, records = StateStore(), FakeMapState()
-    store.attach(records, FakeValueState(), FakeValueState(), 1)
+    store, base, recent = StateStore(), FakeMapState(), FakeMapState()
+    store.attach(base, recent, FakeValueState(), FakeValueState(), 1)
     with store.reading() as view:
         assert view.get(["shared"], "panel") == [None]
         assert view.keys("panel") == []
     with pytest.raises(StorageError, match="records that the whole panel shares"):
         store.apply({("series", "a"): b"1", ("panel", "shared"): b"2"}, None, None)
-    assert records == {}
+    assert base == recent == {}
 
 
 def test_no_bit_of_a_forecast_depends_on_the_number_of_shards(trained: Forecaster) -> None:

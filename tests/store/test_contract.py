@@ -26,7 +26,7 @@ def spark_store() -> Store:
     from aru.spark.state_store import StateStore
 
     store = StateStore()
-    store.attach(FakeMapState(), FakeValueState(), FakeValueState(), 1)
+    store.attach(FakeMapState(), FakeMapState(), FakeValueState(), FakeValueState(), 1)
     return store
 
 

@@ -26,7 +26,7 @@ from tests.shops import BASE, TRAINED, both
 
 psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed: pip install 'aru-forecast[postgres]'")
 
-from aru.store import database, postgres  # noqa: E402 - they need the driver
+from aru.store import database, postgres, postgres_transactions  # noqa: E402 - they need the driver
 
 ROOT = Path(__file__).resolve().parents[2]
 ABOUT = About(1, "f" * 32, 3, 24, [["now.last", "<i8", []]], False, True)
@@ -285,7 +285,7 @@ def test_a_view_is_for_reading(store: postgres.PostgresStore) -> None:
 def test_many_changes_are_sent_before_the_end_and_undone_with_it(
     store: postgres.PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgres, "FLUSHED", 100)
+    monkeypatch.setattr(postgres_transactions, "FLUSHED", 100)
     names = [f"s{i:03}" for i in range(500)]
 
     def fill(fail: bool) -> None:
@@ -325,7 +325,7 @@ def test_tables_of_an_older_version_are_brought_up_to_date(postgres_url: str) ->
         with store.reading() as view:
             assert view.keys() == ["new", "old"]
     with closing(database.connect(address)) as session:
-        assert database.version_of(session, address) == len(database.STEPS) == 2
+        assert database.version_of(session, address) == len(database.STEPS)
 
 
 def test_tables_of_a_newer_version_are_left_alone(postgres_url: str, store: postgres.PostgresStore) -> None:
@@ -334,7 +334,7 @@ def test_tables_of_a_newer_version_are_left_alone(postgres_url: str, store: post
         session.execute("UPDATE meta SET version = 99")
     with (
         closing(postgres.PostgresStore(postgres_url)) as other,
-        pytest.raises(StorageError, match=r"tables of version 99, and this version of aru knows 2\. Use the version"),
+        pytest.raises(StorageError, match=r"tables of version 99, and this version of aru knows \d\. Use the version"),
     ):
         read(other, "a")
 

@@ -63,6 +63,17 @@ def test_a_store_is_created_by_whoever_comes_first(tmp_path: Path, monkeypatch: 
     assert os.listdir(tmp_path) == ["state.db"]
 
 
+def test_a_file_that_is_deleted_while_it_is_in_use_is_not_created_again(tmp_path: Path) -> None:
+    store = fill(tmp_path / "state.db")
+    store.close()
+    with closing(SQLiteStore(tmp_path / "state.db")) as other:
+        other.remove()
+    with pytest.raises(StorageError, match="was deleted while it was in use"), store.reading():
+        pass
+    assert os.listdir(tmp_path) == []
+    assert fill(tmp_path / "state.db").path.exists()  # as a new store
+
+
 def test_an_empty_file_is_no_store(tmp_path: Path) -> None:
     (tmp_path / "state.db").touch()
     with pytest.raises(StorageError, match=r"state\.db is empty, which a store never is\. Restore it from a backup"):

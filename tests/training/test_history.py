@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 import torch
 
+from aru.data.naming import Names
 from aru.data.panel import Panel
 from aru.errors import AruWarning, ColumnError, InputError
 from aru.training import history
@@ -126,7 +127,7 @@ def test_files_may_differ_in_what_does_not_matter(tmp_path: Path, other: Any, ot
     parts[at] = other(parts[at])
     for i, part in enumerate(parts):
         part.to_parquet(tmp_path / f"{i}.parquet")
-    (found,) = history.ParquetParts(tmp_path, ["unique_id", "ds", "y"])
+    (found,) = history.ParquetParts(tmp_path, [], Names())
     assert list(found) == ["unique_id", "ds", "y"]
     pd.testing.assert_frame_equal(
         found.astype({"ds": "datetime64[ns]", "unique_id": object, "y": float}),

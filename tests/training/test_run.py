@@ -681,7 +681,7 @@ def test_what_cannot_hold_checkpoints_is_refused(tmp_path: Path) -> None:
 
 def test_the_papers_preset_searches_and_averages_epochs() -> None:
     options = {k: v for k, v in BASE.items() if k != "futr_exog_list"}
-    f = make(**{**options, **PAPER, "max_steps": 7, "learning_rate": 0.01})
+    f = make(**{**options, **PAPER, "max_steps": 7, "learning_rate": 0.01, "alias": "aru"})
     assert f.fit(frame(), val_size=H) is f
     search = PAPER["training"].search
     assert f.settings.network.ridge in search["ridge"]

@@ -1,4 +1,4 @@
-"""The command line: `aru fit | predict | update | backtest | serve | spark | demo | models | datasets | state`.
+"""The command line: `aru fit | predict | future | update | backtest | serve | rollout | spark | models | state | ...`.
 
 Bad input ends a command with exit code 2 and one line on stderr; with --json stdout has the same as a JSON object.
 torch and pandas are imported only when a command needs them, so that help appears at once.
@@ -14,7 +14,9 @@ import typer
 from aru.cli.catalogue_commands import datasets, models
 from aru.cli.demo_command import demo
 from aru.cli.fit_command import fit
-from aru.cli.model_commands import backtest, predict, update
+from aru.cli.future_commands import future, predict
+from aru.cli.model_commands import backtest, update
+from aru.cli.rollout_commands import app as rollout
 from aru.cli.serve_command import serve
 from aru.cli.shared_options import help_of
 from aru.cli.spark_command import spark
@@ -30,6 +32,7 @@ app = typer.Typer(
 for command, example in (
     (fit, "aru fit sales.csv model --h 14 --freq D --futr-exog promo"),
     (predict, "aru predict model --futr next-weeks.csv --level 90 --output forecasts.csv"),
+    (future, "aru future model --output next-weeks.csv"),
     (update, "aru update model today.csv"),
     (backtest, "aru backtest model sales.csv --n-windows 8 --compare"),
     (serve, "aru serve model --state state.db"),
@@ -40,6 +43,7 @@ for command, example in (
 ):
     app.command(help=help_of(command), epilog=f"Example: {example}")(command)
 app.add_typer(state)
+app.add_typer(rollout)
 
 
 @app.callback()

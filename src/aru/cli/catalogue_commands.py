@@ -15,21 +15,22 @@ from aru.cli.screen import new_table, screen
 def models(as_json: shared_options.Json = False, debug: shared_options.Debug = False) -> None:
     """List the forecasting methods."""
     with screen(as_json, debug=debug) as show:
-        from aru.models import MODELS
+        from aru.models import all_methods
 
+        methods = all_methods()
         listed = [
             {"name": name, "adapts": m.adapts, "about": m.about, "cost": m.cost, "reference": m.reference}
-            for name, m in MODELS.items()
+            for name, m in methods.items()
         ]
         show.result({"models": listed})
         table = new_table()
         table.add_column("model", no_wrap=True)
         for head in ("adapts", "about", "cost", "reference"):
             table.add_column(head)
-        for name, m in MODELS.items():
+        for name, m in methods.items():
             table.add_row(Text(name), "yes" if m.adapts else "no", Text(m.about), Text(m.cost), Text(m.reference))
         show.show(table)
-        show.say("Choose one with: aru fit DATA MODEL --model NAME.")
+        show.say("Choose one with: aru fit DATA MODEL --model NAME. When to take which: docs/choosing.md.")
         show.say("Forecasts without training: aru predict DATA --pretrained mini --h 14 --freq D.")
         show.say("Other libraries (ETS, ARIMA, LightGBM, NHITS, ...) run on the same windows: docs/peers.md.")
 

@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
-import dataclasses
+import contextlib
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.text import Text
 
 from aru.cli import shared_options, table_files
-from aru.cli.screen import Screen, facts, screen, show_scorecard
+from aru.cli.saved_model import is_store
+from aru.cli.screen import Screen, facts, new_table, screen, show_scorecard
 from aru.cli.setting_options import OPTIONS, TRAINING, read_settings, setting, with_setting_options
-from aru.cli.wording import ALLOW_JUMP
-from aru.errors import AruError, StorageError, verbatim
-from aru.settings import PAPER, nested
+from aru.cli.wording import ALLOW_JUMP, COLUMN_FLAGS
+from aru.errors import AruError, ConfigError, StorageError, verbatim
+from aru.settings import PAPER, PRETRAINED, nested
 
 
 @with_setting_options
 def fit(
-    data: shared_options.DataFile,
+    data: Annotated[
+        str,
+        typer.Argument(
+            metavar="DATA",
+            show_default=False,
+            help=f"Observations: {shared_options.TABLE_HELP}; or the --state of a service that keeps rows.",
+        ),
+    ],
     folder: Annotated[
         Path,
         typer.Argument(
@@ -42,8 +51,9 @@ def fit(
             rich_help_panel=TRAINING,
             show_default="the scorecard's rows",
             help="Last rows of each series that are used for validation and for the scorecard, not for training. "
-            "Default: the horizon with --paper, --search or --snapshots; else the scorecard is of the last rows of "
-            "long series, on which only the last tenth of the steps trains. 0: train on all rows; no scorecard.",
+            "Default: of aru some rows are held back, decide how it is tuned, and are then learned from; of others the "
+            "horizon with --paper, --search or --snapshots, else the last rows of long series, on which only the last "
+            "tenth of the steps trains. 0: no scorecard; aru is not tuned, others train on all rows.",
         ),
     ] = None,
     checkpoints: Annotated[
@@ -65,6 +75,14 @@ def fit(
             "override it.",
         ),
     ] = False,
+    warm_start: Annotated[
+        bool,
+        typer.Option(
+            "--warm-start",
+            rich_help_panel=TRAINING,
+            help="Go on from the weights in MODEL, with its settings. States are built anew from DATA.",
+        ),
+    ] = False,
     force: Annotated[
         bool, typer.Option("--force", help="Replace a model that has taken in observations since its training.")
     ] = False,
@@ -80,15 +98,21 @@ def fit(
     """
     names = {
         **{name: option.flag for name, option in OPTIONS.items()},
-        "df": data,
+        "df": _shown(data),
         "static_df": static or "--static FILE",
         "val_size": "--val-size",
         "checkpoint_dir": "--checkpoints",
         **ALLOW_JUMP,
+        **COLUMN_FLAGS,
     }
     with screen(as_json, quiet, debug, names) as show:
-        arguments = arguments_of(read_settings(given), paper, show.quiet)
-        form = table_files.TableFormat(id_col, time_col, target_col, date_format)
+        if warm_start and (given or paper):
+            flags = " and ".join([*(OPTIONS[name].flag for name in given), *(["--paper"] if paper else [])])
+            raise ConfigError(f"--warm-start goes on with the settings of {verbatim(folder)}", f"Leave out {flags}.")
+        arguments = None if warm_start else arguments_of(read_settings(given), paper, show.quiet)
+        from aru.data.naming import Names
+
+        form = table_files.TableFormat(Names().given(id_col, time_col, target_col), date_format)
         _train(show, data, static, folder, form, arguments, val_size, checkpoints, force, allow_jump)
 
 
@@ -105,11 +129,11 @@ def arguments_of(chosen: Mapping[str, Any], paper: bool, quiet: bool) -> dict[st
 
 def _train(
     show: Screen,
-    data: Path,
+    data: str,
     static: Path | None,
     folder: Path,
     form: table_files.TableFormat,
-    arguments: dict[str, Any],
+    arguments: dict[str, Any] | None,
     val_size: int | None,
     checkpoints: Path | None,
     force: bool,
@@ -120,22 +144,21 @@ def _train(
     from aru.store.folder import check_folder
     from aru.training.batches import LONG
 
-    with show.working(f"Reading {data}"):
+    with show.working(f"Reading {_shown(data)}"):
         check_folder(folder)
         replaced = folder.is_dir() and any(folder.iterdir())
         if replaced and not force:
             _check_unchanged(folder)
-        forecaster = Forecaster(**arguments)
+        forecaster = Forecaster.load(folder) if arguments is None else Forecaster(**arguments)
         choose_device(forecaster.settings.accelerator)  # a missing device is an error now, not after training
-        df = table_files.read_data(data, form)
-        id_type = int if df["unique_id"].dtype.kind in "iu" else str
-        static_df = None if static is None else table_files.read_static(static, form.like(id_type))
+        df, static_df = _rows(data, form)
+        if static is not None:
+            id_type = int if df[form.unique_id].dtype.kind in "iu" else str
+            static_df = table_files.read_static(static, form.like(id_type))
     searched = list(forecaster.settings.training.search or ())
     begin = time.perf_counter()
-    forecaster.fit(df, static_df, val_size, checkpoints, allow_jump)
+    forecaster.fit(df, static_df, val_size, checkpoints, allow_jump, *form.names, warm_start=arguments is None)
     seconds = time.perf_counter() - begin
-    names = (form.unique_id, form.ds, form.y)
-    forecaster.runtime.style = dataclasses.replace(forecaster.runtime.style, names=names)
     forecaster.save(folder)
     used = forecaster.settings
     chosen = {name: setting(used, name) for name in searched}
@@ -145,14 +168,15 @@ def _train(
             "method": used.model,
             "series": len(forecaster.ids),
             "rows": len(df),
-            "steps": used.max_steps,
+            "steps": used.steps,
             "members": used.ensemble,
             "seconds": round(seconds, 3),
             "chosen": chosen,
+            "summary": forecaster.summary().to_dict("records"),
             "scorecard": None if forecaster.scorecard is None else forecaster.scorecard.to_json(),
         }
     )
-    steps = f"{used.max_steps:,}" if used.ensemble == 1 else f"{used.ensemble} x {used.max_steps:,}"
+    steps = f"{used.steps:,}" if used.ensemble == 1 else f"{used.ensemble} x {used.steps:,}"
     table = {
         "series": f"{len(forecaster.ids):,}",
         "rows": f"{len(df):,}",
@@ -160,14 +184,39 @@ def _train(
         "seconds": f"{seconds:.1f}",
     }
     show.show(facts({**table, **{name: str(value) for name, value in chosen.items()}}))
+    choices = new_table("", "chosen", "why")
+    for row in forecaster.summary().itertuples():
+        choices.add_row(*(Text(str(cell)) for cell in row[1:]))
+    show.show(choices)
     if forecaster.scorecard is not None:
         show_scorecard(show, forecaster.scorecard)
     elif val_size != 0:
-        needed = f"{LONG} horizons ({LONG * used.h:,} rows)" if val_size is None else "a horizon and a value before it"
+        long = LONG if used.model != PRETRAINED else 2
+        needed = f"{long} horizons ({long * used.h:,} rows)" if val_size is None else "a horizon and a value before it"
         more = " Keep rows of shorter ones for validation with --val-size." if val_size is None else ""
         show.say(f"No scorecard: no series has {needed}, with values in its last rows.{more}")
     done = "Replaced the model in" if replaced else "Saved the model to"
     show.say(f"{done} {folder}. Forecast with: aru predict {folder}")
+
+
+def _shown(data: str) -> str:
+    """Where rows come from, in messages: without a password."""
+    from aru.store.address import name_of
+
+    return name_of(data)
+
+
+def _rows(data: str, form: table_files.TableFormat) -> tuple[Any, Any]:
+    """The rows of a file, or those that a service keeps, with the static covariates that came with them."""
+    if not is_store(data):
+        return table_files.read_data(Path(data), form), None
+    from aru.runtime.kept import kept_frames
+    from aru.serve.versions import open_champion
+
+    with contextlib.closing(open_champion(data)) as store:
+        df, static_df = kept_frames(store)  # which have the usual names
+    called = form.names._asdict()
+    return df.rename(columns=called), None if static_df is None else static_df.rename(columns=called)
 
 
 def _check_unchanged(folder: Path) -> None:

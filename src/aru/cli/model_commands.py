@@ -1,4 +1,4 @@
-"""Commands for a saved model: `aru predict`, `aru update` and `aru backtest`."""
+"""Commands for a saved model: `aru update` and `aru backtest`."""
 
 from __future__ import annotations
 
@@ -10,79 +10,8 @@ import typer
 from aru.cli import shared_options, table_files
 from aru.cli.saved_model import Beforehand, as_in_training, choose_model, load_model, request_of, to_pandas
 from aru.cli.screen import PREVIEW, facts, preview, records, screen, show_scores
-from aru.cli.wording import ALLOW_JUMP, flags
+from aru.cli.wording import ALLOW_JUMP, COLUMN_FLAGS, flags
 from aru.errors import ConfigError, quoted
-
-
-def predict(
-    model: shared_options.ModelOrData,
-    futr: Annotated[
-        Path | None,
-        typer.Option(
-            "--futr",
-            metavar="FILE",
-            help=f"Known-future covariates of the next steps of every series: {shared_options.TABLE_HELP}.",
-        ),
-    ] = None,
-    level: shared_options.Levels = None,
-    ids: Annotated[
-        list[str] | None,
-        typer.Option("--ids", metavar="IDS", help="Only these series, separated by commas or by repeating the option."),
-    ] = None,
-    pretrained: shared_options.Pretrained = None,
-    h: shared_options.Horizon = None,
-    freq: shared_options.Freq = None,
-    season_length: shared_options.SeasonLength = None,
-    futr_exog: shared_options.FutrExog = None,
-    hist_exog: shared_options.HistExog = None,
-    stat_exog: shared_options.StatExog = None,
-    country: shared_options.Country = None,
-    allow_jump: shared_options.AllowJump = False,
-    accelerator: shared_options.Accelerator = "auto",
-    static: shared_options.StaticFile = None,
-    id_col: shared_options.KnownIdColumn = None,
-    time_col: shared_options.KnownTimeColumn = None,
-    target_col: shared_options.KnownTargetColumn = None,
-    date_format: shared_options.DateFormat = None,
-    output: shared_options.OutputFile = None,
-    as_json: shared_options.Json = False,
-    debug: shared_options.Debug = False,
-) -> None:
-    """Forecast the next steps of every series that a model knows, or, with --pretrained, of every series in a file.
-
-    Columns of the result: series and time as the files of training call them, then mean, median and intervals under the
-    model's name.
-    """
-    names = {"futr_df": futr or "--futr FILE", "df": model, "static_df": static or "--static FILE"}
-    names |= {**flags("level", "accelerator", "h", "freq", "season_length", "country"), **ALLOW_JUMP}
-    with screen(as_json, debug=debug, names=names) as show:
-        table_files.check_output(output)
-        with show.working(f"Forecasting with {pretrained or model}"):
-            folder = None if pretrained else model
-            told = Beforehand(h, freq, season_length, futr_exog, hist_exog, stat_exog, country)
-            forecaster = choose_model(folder, pretrained, accelerator, told)()
-            form = as_in_training(forecaster, id_col, time_col, target_col, date_format)
-            if pretrained:
-                static_df = None if static is None else table_files.read_static(static, form)
-                forecaster.update(table_files.read_data(model, form), static_df, allow_jump=allow_jump)
-            futr_df = None if futr is None else table_files.read_future(futr, form)
-            chosen = shared_options.choose_ids(ids, forecaster.ids)
-            frame = form.named(to_pandas(forecaster.predict(futr_df, level, chosen)))
-        summary = {
-            "model": model if pretrained is None else forecaster.settings.size,
-            "h": forecaster.settings.h,
-            "series": frame[form.unique_id].nunique(),
-            "rows": len(frame),
-        }
-        if output is None:
-            show.result({**summary, "forecasts": records(frame)})
-            show.show(preview(frame, forecaster.settings.name))
-            if len(frame) > PREVIEW:
-                show.say(f"First {PREVIEW} of {len(frame):,} rows. Write all of them with --output forecasts.csv")
-        else:
-            table_files.write(frame, output)
-            show.result({**summary, "output": output})
-            show.say(f"Wrote {len(frame):,} rows ({summary['series']:,} series, {summary['h']} steps) to {output}")
 
 
 def update(
@@ -112,7 +41,9 @@ def update(
     may be given again.
     """
     tables: dict[str, str | Path] = {"df": data, "static_df": static or "--static FILE"}
-    with screen(as_json, debug=debug, names={**tables, **flags("late", "accelerator"), **ALLOW_JUMP}) as show:
+    with screen(
+        as_json, debug=debug, names={**tables, **flags("late", "accelerator"), **ALLOW_JUMP, **COLUMN_FLAGS}
+    ) as show:
         from aru.store.folder import only_writer
 
         if late not in ("raise", "skip"):
@@ -123,10 +54,11 @@ def update(
             static_df = None if static is None else table_files.read_static(static, form)
             df = table_files.read_data(data, form)
             skip: Literal["raise", "skip"] = "skip" if late == "skip" else "raise"
-            done = forecaster.apply(df, static_df, skip, allow_jump, request_of(data, form, late))
+            request = request_of(data, form, late)
+            done = forecaster.apply(df, static_df, skip, allow_jump, request, form.names)
             if done.applied:
                 forecaster.save(model)
-        late_rows, held = (form.named(to_pandas(frame)) for frame in (done.late, done.held_back))
+        late_rows, held = (to_pandas(frame) for frame in (done.late, done.held_back))
         show.result(
             {
                 "model": model,
@@ -212,7 +144,7 @@ def backtest(
     source = data or model
     tables: dict[str, str | Path] = {"df": source, "static_df": static or "--static FILE"}
     named = flags("level", "accelerator", "season_length")
-    options = {"n_windows": "--n-windows", "step_size": "--step-size", **named, **ALLOW_JUMP}
+    options = {"n_windows": "--n-windows", "step_size": "--step-size", **named, **ALLOW_JUMP, **COLUMN_FLAGS}
     with screen(as_json, debug=debug, names=tables | options) as show:
         table_files.check_output(output)
         if (data is None) != (pretrained is not None):
@@ -228,12 +160,14 @@ def backtest(
             form = as_in_training(forecaster, id_col, time_col, target_col, date_format)
             df = table_files.read_data(source, form)
             static_df = None if static is None else table_files.read_static(static, form)
-            frame, card = forecaster.backtest(df, windows, step, levels, adapt, static_df, allow_jump)
-            frame = form.named(to_pandas(frame))
+            columns = form.names
+            made, card = forecaster.backtest(df, windows, step, levels, adapt, static_df, allow_jump, *columns)
+            frame = to_pandas(made)
             own = str(forecaster.settings.size) if pretrained else "adapting" if adapt else "frozen"
             cards = {own: card}
             if compare:
-                cards["frozen"] = forecaster.backtest(df, windows, step, levels, False, static_df, allow_jump).scorecard
+                frozen = forecaster.backtest(df, windows, step, levels, False, static_df, allow_jump, *columns)
+                cards["frozen"] = frozen.scorecard
         rows = {label: other.model for label, other in cards.items() if other is not None}
         if output is not None:
             table_files.write(frame, output)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from aru.data.naming import Names
 from aru.errors import StorageError, verbatim
 from aru.forecaster import Forecaster
 from aru.runtime.update import UpdateResult
@@ -25,15 +26,16 @@ def rebuild_store(
     correctable_steps: int = 0,
     allow_jump: bool = False,
     check: Callable[[exchange.Contents], None] = lambda contents: None,
+    names: Names | None = None,
 ) -> UpdateResult:
     """Create a store by replaying a history from empty states. It appears when it is complete.
 
-    `check` may refuse what the store would hold.
+    `check` may refuse what the store would hold. `names` are those of the columns, if they are not the model's.
     """
     if is_database(store):
         with tempfile.TemporaryDirectory() as folder:
             made, states = Path(folder) / "state.db", Path(folder) / "states.parquet"
-            result = rebuild_store(model, made, df, static_df, correctable_steps, allow_jump, check)
+            result = rebuild_store(model, made, df, static_df, correctable_steps, allow_jump, check, names)
             with contextlib.closing(open_store(made)) as source, contextlib.closing(open_store(store)) as database:
                 exchange.export(source, states)
                 exchange.import_(database, states, new=True)
@@ -44,7 +46,7 @@ def rebuild_store(
     forecaster = model if isinstance(model, Forecaster) else Forecaster.load(model)
     try:
         with new_file(target) as part, Stream(forecaster.without_series(), part, correctable_steps) as stream:
-            result = stream.update(df, static_df, allow_jump=allow_jump)
+            result = stream.update(df, static_df, "raise", allow_jump, *(names or stream.names))
             check(exchange.contents(stream.store))
     except OSError as error:
         raise StorageError(

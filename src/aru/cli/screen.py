@@ -196,7 +196,7 @@ def by_row(columns: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
 
 def _named(rows: Offending) -> list[dict[str, Any]]:
     """The rows of an error, with series and times as text, as its message has them."""
-    columns = {n: list(map(as_text, v)) if n in ("unique_id", "ds") else v for n, v in rows.columns.items()}
+    columns = {n: list(map(as_text, v)) if n in rows.keys else v for n, v in rows.columns.items()}
     return by_row(columns)
 
 

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from aru.cli import shared_options
-from aru.cli.saved_model import Beforehand, choose_model
+from aru.cli.saved_model import Beforehand, choose_models, models_in
 from aru.cli.screen import screen
 from aru.cli.wording import flags
-from aru.errors import ConfigError, StorageError, verbatim
+from aru.errors import ConfigError, StorageError, quoted, verbatim
 
 if TYPE_CHECKING:
-    pass
+    from aru.serve.options import TokenScope
 
 TOKEN = "ARU_TOKEN"
+UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def serve(
@@ -26,11 +27,36 @@ def serve(
         typer.Option(
             "--state",
             metavar="STORE",
-            help="SQLite file of the states, created on first use; or a PostgreSQL database, postgresql://user@host/name.",
+            help="SQLite file of the states, created on first use, or a folder of such files for a folder of models; "
+            "or a PostgreSQL database, postgresql://user@host/name.",
         ),
     ],
     model: Annotated[
-        Path | None, typer.Argument(metavar="MODEL", show_default=False, help="Folder of a trained model.")
+        Path | None,
+        typer.Argument(
+            metavar="MODEL",
+            show_default=False,
+            help="Folder of a model, or a folder of such folders: each is served under its name.",
+        ),
+    ] = None,
+    default: Annotated[
+        str | None,
+        typer.Option(
+            "--default",
+            metavar="NAME",
+            show_default="the first one",
+            help="Of several models: the one that answers where requests name none.",
+        ),
+    ] = None,
+    keep: Annotated[
+        str | None,
+        typer.Option(
+            "--keep",
+            metavar="TIME",
+            show_default="as in --state, off in a new one",
+            help="Keep the rows that are taken in for this long (400d, 48h; 0: not at all), so that new versions of a "
+            "model can be trained and brought in.",
+        ),
     ] = None,
     pretrained: shared_options.Pretrained = None,
     h: shared_options.Horizon = None,
@@ -50,7 +76,8 @@ def serve(
         typer.Option(
             "--token-file",
             metavar="FILE",
-            help=f"File with the token that clients must send. The variable {TOKEN} can hold the token instead.",
+            help="File with the token that clients must send, or with several: one a line, after its scope (read, "
+            f"write or admin) and a blank. The variable {TOKEN} can hold a token instead.",
         ),
     ] = None,
     monitor: Annotated[
@@ -92,41 +119,69 @@ def serve(
     Ctrl-C or a termination signal ends the service after the current requests are answered. Failures and requests are
     logged to standard error, with --json as JSON.
     """
-    names = flags("host", "port", "max_rows", "max_bytes", "max_connections", "workers", "correctable_steps")
+    names = flags("host", "port", "max_rows", "max_bytes", "max_connections", "workers", "correctable_steps", "keep")
     names |= flags("accelerator")
     with screen(as_json, debug=debug, names=names) as show:
         try:
             from aru.serve.options import Options
+            from aru.serve.server import Work
             from aru.serve.server import serve as run
-            from aru.serve.workers import Work, serve_together
+            from aru.serve.workers import serve_together
             from aru.store.address import name_of
         except ImportError as error:
             raise ConfigError(
                 f"aru serve needs more packages ({verbatim(error)})", "Install them: pip install 'aru-forecast[serve]'."
             ) from error
         told = Beforehand(h, freq, season_length, futr_exog, hist_exog, stat_exog, country)
-        load = choose_model(model, pretrained, accelerator, told)
-        token = _token(token_file)
+        models = choose_models(model, pretrained, accelerator, told)
         chosen = Options(
-            host, port, token, max_rows, max_bytes, monitor, max_connections, json_log=as_json, workers=workers
+            host,
+            port,
+            read_tokens(token_file),
+            max_rows,
+            max_bytes,
+            monitor,
+            max_connections,
+            json_log=as_json,
+            workers=workers,
+            keep=None if keep is None else _seconds(keep),
+            accelerator=accelerator,
         )
+        work = Work(models, state, chosen, correctable_steps, default, by_name=bool(models_in(model)))
 
         def started(address: str) -> None:
             name = model or pretrained
-            show.result({"address": address, "model": name, "state": name_of(state)})
-            show.say(f"Serving {name} at {address}, states in {name_of(state)}. Ctrl-C ends it.")
+            show.result({"address": address, "model": name, "models": list(models), "state": name_of(state)})
+            many = "" if len(models) == 1 else f" ({', '.join(models)})"
+            show.say(f"Serving {name}{many} at {address}, states in {name_of(state)}. Ctrl-C ends it.")
 
-        if workers > 1:
-            serve_together(Work(load, state, chosen, correctable_steps), started)
-        else:
-            run(load, state, chosen, started, correctable_steps)
+        (serve_together if workers > 1 else run)(work, started)
 
 
-def _token(path: Path | None) -> str | None:
-    if path is None:
-        return os.environ.get(TOKEN) or None
+def _seconds(text: str) -> float:
+    """A time such as 400d."""
+    number, unit = (text[:-1], text[-1]) if text[-1:] in UNITS else (text, "s")
     try:
-        return path.read_text(encoding="utf-8").strip()
+        return float(number) * UNITS[unit]
+    except ValueError:
+        raise ConfigError(f"--keep {quoted(text)} is no time", "Give days or hours: 400d, 48h.") from None
+
+
+def read_tokens(path: Path | None) -> dict[str, TokenScope]:
+    """Tokens and their scopes. A token alone allows everything."""
+    if path is None:
+        alone = os.environ.get(TOKEN)
+        return {alone: "admin"} if alone else {}
+    try:
+        lines = [line.split() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+        if any(len(line) > 2 for line in lines):
+            raise ConfigError(f"{verbatim(path)} has a line of more than a scope and a token", "Correct it.")
+        if not lines:
+            raise ConfigError(f"{verbatim(path)} has no token", "Write one into it.")
+        wrong = [line[0] for line in lines if len(line) == 2 and line[0] not in ("read", "write", "admin")]
+        if wrong:
+            raise ConfigError(f"{quoted(wrong[0])} is no scope of a token", "Choose read, write or admin.")
+        return {line[-1]: cast("TokenScope", line[0] if len(line) == 2 else "admin") for line in lines}
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is no text"
         raise StorageError(f"{verbatim(path)} cannot be read: {verbatim(reason)}") from error

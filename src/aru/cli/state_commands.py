@@ -11,7 +11,7 @@ import typer
 from aru.cli import shared_options, table_files
 from aru.cli.saved_model import Beforehand, as_in_training, choose_model
 from aru.cli.screen import facts, screen
-from aru.cli.wording import ALLOW_JUMP, flags
+from aru.cli.wording import ALLOW_JUMP, COLUMN_FLAGS, flags
 from aru.errors import InputError, verbatim
 
 if TYPE_CHECKING:
@@ -34,10 +34,14 @@ def info(store: StoreFile, as_json: shared_options.Json = False, debug: shared_o
         import numpy as np
 
         from aru.data.columns import show_times
+        from aru.serve.versions import champion_of
         from aru.store import exchange
 
+        number = champion_of(store)
         with closing(_existing(store)) as opened:
             found = exchange.contents(opened)
+            with opened.reading() as view:
+                kept = view.journal_bytes() if view.last_entry() else 0
         about, ends = found.about, [f(found.last) for f in (np.min, np.max) if len(found.ids)]
         oldest, newest = show_times(np.array(ends), _clock(about)) or (None, None)
         values = {
@@ -49,10 +53,14 @@ def info(store: StoreFile, as_json: shared_options.Json = False, debug: shared_o
             "correctable_steps": about.correctable_steps,
             "oldest_last_time": oldest,
             "newest_last_time": newest,
+            "version": number,
+            "kept_bytes": kept,
         }
         show.result({"store": _named(store), **values})
         shown = {"series": f"{values['series']:,}", "observations": f"{values['observations']:,}"}
         shown |= {"bytes a series": f"{about.size:,}", "format": str(about.format)}
+        shown |= {"version": str(number)} if number > 1 else {}
+        shown |= {"bytes of kept rows": f"{kept:,}"} if kept else {}
         show.show(facts(shown | {"correctable steps": str(about.correctable_steps), "model": about.fingerprint}))
         if ends:
             show.say(f"Latest times of series: from {oldest} to {newest}.")
@@ -101,6 +109,7 @@ def forget(
 ) -> None:
     """Delete the states of series, all that are named or none."""
     with screen(as_json, debug=debug) as show:
+        from aru.serve.versions import note_forgotten
         from aru.store import exchange
 
         name = _named(store)
@@ -108,7 +117,7 @@ def forget(
             with opened.reading() as view:
                 known = view.keys()
             chosen = shared_options.choose_ids(ids, known, name) or []
-            removed = exchange.forget(opened, chosen)
+            removed = exchange.forget(opened, chosen, note_forgotten(store, chosen))
         show.result({"store": name, "forgotten": chosen, "series": len(known) - removed})
         show.say(f"Forgot {removed:,} series; {name} has {len(known) - removed:,} left.")
 
@@ -160,7 +169,9 @@ def migrate(
     """
     tables: dict[str, str | Path] = {"df": data, "static_df": static or "--static FILE"}
     with screen(
-        as_json, debug=debug, names={**tables, **flags("correctable_steps", "accelerator"), **ALLOW_JUMP}
+        as_json,
+        debug=debug,
+        names={**tables, **flags("correctable_steps", "accelerator"), **ALLOW_JUMP, **COLUMN_FLAGS},
     ) as show:
         from aru.cli.rebuilding import rebuild_store
         from aru.store import exchange
@@ -176,7 +187,14 @@ def migrate(
             static_df = None if static is None else table_files.read_static(static, form)
             steps = old.about.correctable_steps if correctable_steps is None else correctable_steps
             done = rebuild_store(
-                forecaster, new, df, static_df, steps, allow_jump, lambda made: _require_all(_named(store), old, made)
+                forecaster,
+                new,
+                df,
+                static_df,
+                steps,
+                allow_jump,
+                lambda made: _require_all(_named(store), old, made),
+                form.names,
             )
         show.result({"store": _named(new), "series": len(done.new_series), "applied": done.applied})
         show.say(
@@ -186,7 +204,7 @@ def migrate(
 
 def backup(
     store: StoreFile,
-    copy: Annotated[Path, typer.Argument(metavar="COPY", show_default=False, help="SQLite file to create.")],
+    copy: Annotated[Path, typer.Argument(metavar="COPY", show_default=False, help="SQLite file or folder to create.")],
     without_log: Annotated[
         bool,
         typer.Option(
@@ -201,16 +219,18 @@ def backup(
     """Make a complete copy of a store, also while a service or a stream uses it.
 
     To copy the file itself is not enough: the latest changes are in its write-ahead log. Every record of the copy is
-    read and checked.
+    read and checked. Versions of a model that a service has are copied along, into files beside COPY. Of a folder of
+    stores all are copied, into a new folder.
     """
     with screen(as_json, debug=debug) as show:
-        from aru.store import exchange
+        from aru.serve.backups import backup_all
 
         name = _named(store)
-        with show.working(f"Copying {name}"), closing(_existing(store, without_log)) as opened:
-            series = exchange.backup(opened, copy)
-        show.result({"store": name, "copy": copy, "series": series})
-        show.say(f"{copy} has the states of {series:,} series.")
+        with show.working(f"Copying {name}"):
+            files = backup_all(store, copy, without_log)
+        show.result({"store": name, "copy": copy, "series": sum(files.values()), "files": list(files)})
+        for file, series in files.items():
+            show.say(f"{file} has the states of {series:,} series.")
 
 
 def rewind(
@@ -289,11 +309,11 @@ def _require_all(store: str, old: Contents, made: Contents) -> None:
         )
 
 
-def _existing(store: str, without_log: bool = False) -> Store:
-    """An existing store: inspecting it must not create it."""
-    from aru.store import open_existing
+def _existing(store: str) -> Store:
+    """An existing store, the champion's if a service has several versions: inspecting it must not create it."""
+    from aru.serve.versions import open_champion
 
-    return open_existing(store, without_log)
+    return open_champion(store)
 
 
 def _named(store: str) -> str:

@@ -15,10 +15,21 @@ from typing import TYPE_CHECKING, Any
 
 from aru.cli.screen import times
 from aru.data.missing import MISSING_TEXT
-from aru.errors import REPORTED, ColumnError, ConfigError, InputError, Offending, listing, quoted, verbatim
+from aru.errors import (
+    REPORTED,
+    ColumnError,
+    ConfigError,
+    InputError,
+    Offending,
+    listing,
+    quoted,
+    verbatim,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from aru.data.naming import Names
 
 CSV_ENDINGS, PARQUET_ENDINGS = (".csv", ".csv.gz"), (".parquet",)
 _SEPARATORS = {";": "semicolons", "\t": "tabs"}
@@ -29,39 +40,50 @@ _INTEGER_ID = r"0|-?[1-9]\d{0,17}"
 class TableFormat:
     """Columns of series, time and target in a file, its date format, and the types that a model expects."""
 
-    unique_id: str = "unique_id"
-    ds: str = "ds"
-    y: str = "y"
+    names: Names = dataclasses.field(default_factory=lambda: _names())
     date_format: str | None = None
     id_type: type[int] | type[str] | None = None  # None: whatever the file has
     categories: frozenset[str] = frozenset()
 
-    def __post_init__(self) -> None:
-        if len({self.unique_id, self.ds, self.y}) < 3:
-            raise ConfigError("--id-col, --time-col and --target-col must name three different columns")
+    @property
+    def unique_id(self) -> str:
+        """The column of series."""
+        return self.names.unique_id
 
-    def named(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """A result with the columns called as in the files."""
-        return frame.rename(columns={"unique_id": self.unique_id, "ds": self.ds, "y": self.y})
+    @property
+    def ds(self) -> str:
+        """The column of the time."""
+        return self.names.ds
+
+    @property
+    def y(self) -> str:
+        """The column of the target."""
+        return self.names.y
 
     def like(self, id_type: type[int] | type[str], categories: Collection[str] = ()) -> TableFormat:
         """The same format for files that must match a trained model."""
         return dataclasses.replace(self, id_type=id_type, categories=frozenset(categories))
 
 
+def _names() -> Names:
+    from aru.data.naming import Names
+
+    return Names()
+
+
 def read_data(path: Path, form: TableFormat) -> pd.DataFrame:
     """A long table with series, time and target."""
-    return _read(path, form, {"unique_id": "--id-col", "ds": "--time-col", "y": "--target-col"})
+    return _read(path, form, {form.unique_id: "--id-col", form.ds: "--time-col", form.y: "--target-col"})
 
 
 def read_future(path: Path, form: TableFormat) -> pd.DataFrame:
     """A long table with series and time, for known covariates."""
-    return _read(path, form, {"unique_id": "--id-col", "ds": "--time-col"})
+    return _read(path, form, {form.unique_id: "--id-col", form.ds: "--time-col"})
 
 
 def read_static(path: Path, form: TableFormat) -> pd.DataFrame:
     """A table with one row per series."""
-    return _read(path, form, {"unique_id": "--id-col"})
+    return _read(path, form, {form.unique_id: "--id-col"})
 
 
 def check_output(path: Path | None) -> None:
@@ -88,26 +110,23 @@ def write(frame: pd.DataFrame, path: Path) -> None:
 
 
 def _read(path: Path, form: TableFormat, wanted: dict[str, str]) -> pd.DataFrame:
-    names = {getattr(form, role): role for role in wanted}
     typed = not path.name.endswith(CSV_ENDINGS)
     frame = _read_parquet(path) if typed else _read_csv(path, form)
-    missing = [name for name in names if name not in frame.columns]
+    missing = [name for name in wanted if name not in frame.columns]
     if missing:
         have = [str(c) for c in frame.columns]
-        remedy = f"Name the right one with {listing([wanted[names[name]] for name in missing])}."
+        remedy = f"Name the right one with {listing([wanted[name] for name in missing])}."
         if set(missing) <= {c.strip() for c in have}:
             remedy = "These names have blanks around them: remove the blanks."
         lacks, has = [repr(c) for c in missing], [repr(c) for c in have]
         raise ColumnError(
             f"{verbatim(path)} has no column {listing(lacks)}; it has {listing(has, 20)}", remedy, columns=missing
         )
-    replaced = [role for name, role in names.items() if name != role and role in frame.columns]
-    frame = frame.drop(columns=replaced).rename(columns=names)
     if not (typed and form.id_type is None):
-        frame["unique_id"] = _ids(frame["unique_id"], form, path)
-    if "ds" in wanted:
-        frame["ds"] = _times(frame, form, path)
-    if "y" in wanted:
+        frame[form.unique_id] = _ids(frame[form.unique_id], form, path)
+    if form.ds in wanted:
+        frame[form.ds] = _times(frame, form, path)
+    if form.y in wanted:
         _check_target(frame, form, path)
     return frame
 
@@ -193,7 +212,7 @@ def _times(frame: pd.DataFrame, form: TableFormat, path: Path) -> pd.Series[Any]
 
     from aru.data.moments import iso_times, zoned
 
-    column = frame["ds"]
+    column = frame[form.ds]
     if column.dtype.kind == "M":
         return column
     written = form.date_format
@@ -213,13 +232,13 @@ def _times(frame: pd.DataFrame, form: TableFormat, path: Path) -> pd.Series[Any]
     bad = frame[parsed.isna() & column.notna()]
     if len(bad):
         how = f"a date written as {verbatim(written)}" if written else "a date such as 2024-01-31"
-        cells = zip(bad["ds"], bad["unique_id"], strict=True)
+        cells = zip(bad[form.ds], bad[form.unique_id], strict=True)
         shown = listing([f"{time!r} (series {series})" for time, series in cells])
         raise ColumnError(
             f"{verbatim(form.ds)} of {verbatim(path)} is not {how} in {len(bad)} rows: {shown}",
             "Say how dates are written, for instance with --date-format %d/%m/%Y.",
             columns=[form.ds],
-            rows=_offending(bad),
+            rows=_offending(bad, form),
         )
     return text if exact else parsed  # the library knows what times with and without a zone mean to a model
 
@@ -227,24 +246,26 @@ def _times(frame: pd.DataFrame, form: TableFormat, path: Path) -> pd.Series[Any]
 def _check_target(frame: pd.DataFrame, form: TableFormat, path: Path) -> None:
     import pandas as pd
 
-    if frame["y"].dtype.kind in "iufb":
+    target = frame[form.y]
+    if target.dtype.kind in "iufb":
         return
-    bad = frame[pd.to_numeric(frame["y"], errors="coerce").isna() & frame["y"].notna()]
+    bad = frame[pd.to_numeric(target, errors="coerce").isna() & target.notna()]
     if len(bad):
-        cells = zip(bad["y"], bad["unique_id"], times(bad["ds"]), strict=True)
+        cells = zip(bad[form.y], bad[form.unique_id], times(bad[form.ds]), strict=True)
         shown = listing([f"{value!r} at ({series}, {time})" for value, series, time in cells])
         raise ColumnError(
             f"{verbatim(form.y)} of {verbatim(path)} is not a number in {len(bad)} rows: {shown}",
             "Leave missing values empty.",
             columns=[form.y],
-            rows=_offending(bad),
+            rows=_offending(bad, form),
         )
 
 
-def _offending(bad: pd.DataFrame) -> Offending:
+def _offending(bad: pd.DataFrame, form: TableFormat) -> Offending:
     head = bad.head(REPORTED)
-    keys = {name: head[name].tolist() for name in ("unique_id", "ds")}
-    return Offending({**keys, "row": head.index.tolist()}, len(bad))
+    with form.names.spoken():
+        keys = {"unique_id": head[form.unique_id].tolist(), "ds": head[form.ds].tolist()}
+        return Offending({**keys, "row": head.index.tolist()}, len(bad))
 
 
 def _unreadable(path: Path, error: OSError) -> InputError:

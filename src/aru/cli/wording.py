@@ -38,6 +38,7 @@ def flags(*names: str) -> dict[str, str | Path]:
     return {name: f"--{name.replace('_', '-')}" for name in names}
 
 
+COLUMN_FLAGS: Mapping[str, str | Path] = flags("id_col", "time_col", "target_col")
 ALLOW_JUMP: Mapping[str, str | Path] = {
     "allow_jump": "--allow-jump/--no-allow-jump"
 }  # `allow_jump=True` is --allow-jump

@@ -18,7 +18,7 @@ def begin_with_values(panel: Panel, which: Any, name: str) -> Panel:
     if empty.any():
         rows = name_series(panel.ids[empty])
         raise ValueRangeError(
-            f"{len(rows)} series of `{name}` have no value of y at all: {rows}",
+            f"{len(rows)} series of `{name}` have no value of `y` at all: {rows}",
             "Drop them, or give at least one value.",
             columns=["y"],
             rows=rows,
@@ -45,7 +45,7 @@ def without_values(panel: Panel) -> Bools:
 def warn_empty(ids: Sequence[Any], total: int) -> None:
     """Warn about series of a history without any value."""
     if ids:
-        warn(f"{len(ids)} of {total} series of `df` have no value of y at all and are left out: {name_series(ids)}.")
+        warn(f"{len(ids)} of {total} series of `df` have no value of `y` at all and are left out: {name_series(ids)}.")
 
 
 def _from_first_value(panel: Panel, which: Any) -> Panel:

@@ -106,7 +106,7 @@ def read_static(df: Any, ids: pd.Index[Any], columns: Sequence[str], name: str =
     if df is None:
         raise ColumnError(
             f"`stat_exog_list` names {listing(columns)}",
-            f"Pass `{name}` with unique_id and these columns.",
+            f"Pass `{name}` with `unique_id` and these columns.",
             columns=columns,
         )
     frame = as_frame(df, name)
@@ -223,7 +223,7 @@ def read_ids(frame: nw.DataFrame[Any], name: str) -> pd.Index[Any]:
     refuse_null(frame, "unique_id", series.is_null().to_numpy(), name)
     if dtype.is_integer():
         return pd.Index(to_int64(frame, series, name, "Convert the column to text."))
-    raise ColumnError(f"unique_id of `{name}` has type {dtype}", "Use strings or integers.", columns=["unique_id"])
+    raise ColumnError(f"`unique_id` of `{name}` has type {dtype}", "Use strings or integers.", columns=["unique_id"])
 
 
 def _warn_mixed(ids: npt.NDArray[np.object_], name: str) -> None:
@@ -231,8 +231,8 @@ def _warn_mixed(ids: npt.NDArray[np.object_], name: str) -> None:
     text = sum(isinstance(value, str) for value in ids)
     if 0 < text < len(ids):
         warn(
-            f"unique_id of `{name}` holds {text} strings and {len(ids) - text} values of other types. All are read as "
-            "text, so that 1 and '1' are the same series; convert the column.",
+            f"`unique_id` of `{name}` holds {text} strings and {len(ids) - text} values of other types. All are read "
+            "as text, so that 1 and '1' are the same series; convert the column.",
         )
 
 
@@ -241,7 +241,7 @@ def refuse_null(frame: nw.DataFrame[Any], column: str, null: Bools, name: str) -
     if null.any():
         rows = name_frame_rows(frame, null)
         raise InputError(
-            f"{verbatim(column)} of `{name}` is missing at {rows}",
+            f"`{column}` of `{name}` is missing at {rows}",
             "Fill or drop these rows.",
             columns=[column],
             rows=rows,
@@ -258,16 +258,16 @@ def read_target(frame: nw.DataFrame[Any], name: str) -> Floats:
             rows = name_frame_rows(frame, bad)
             values = [repr(value) for value in objects[bad][:REPORTED]]
             raise ColumnError(
-                f"y of `{name}` has type {series.dtype}: it must be numeric, but holds {listing(values)} at {rows}",
+                f"`y` of `{name}` has type {series.dtype}: it must be numeric, but holds {listing(values)} at {rows}",
                 "Convert the column to numbers, with NaN for missing values.",
                 columns=["y"],
-                rows=Offending({**rows.columns, "value": values}, len(rows)),
+                rows=rows.beside({"value": values}),
             )
     elif series.dtype.is_numeric() or series.dtype == nw.Boolean or series.is_null().all():
         y = _to_float(series)
     else:
-        raise ColumnError(f"y of `{name}` has type {series.dtype}: it must be numeric", columns=["y"])
-    _refuse_wild(frame, "y", y, f"y of `{name}`")
+        raise ColumnError(f"`y` of `{name}` has type {series.dtype}: it must be numeric", columns=["y"])
+    _refuse_wild(frame, "y", y, f"`y` of `{name}`")
     return y
 
 
@@ -285,7 +285,7 @@ def to_int64(frame: nw.DataFrame[Any], series: nw.Series[Any], name: str, remedy
     if wide.any():
         rows = name_frame_rows(frame, wide)
         raise ValueRangeError(
-            f"{verbatim(series.name)} of `{name}` is larger than {LARGEST} at {rows}",
+            f"`{series.name}` of `{name}` is larger than {LARGEST} at {rows}",
             remedy,
             columns=[series.name],
             rows=rows,

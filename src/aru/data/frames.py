@@ -15,6 +15,7 @@ from aru.data.clock import UTC, Clock, from_index
 from aru.data.columns import as_frame, name_rows
 from aru.data.frequency import Frequency
 from aru.data.moments import type_of_times, zone_of
+from aru.data.naming import ARGUMENTS, Names
 from aru.errors import ConfigError, ValueRangeError, listing, quoted, warn
 
 MANY = 2**12  # from this many rows on, each series' name is converted once instead of in every row
@@ -61,7 +62,11 @@ class FrameStyle:
     ds: str  # "int", "date", or the unit of a datetime
     zone: str | None = None
     wall: bool = False  # whether times are kept as the zone's clocks show them (`aru.data.clock`)
-    names: Sequence[str] = ("unique_id", "ds", "y")  # what the files of the command line call these columns
+    names: Names = Names()  # noqa: RUF009  # of series, time and target; a tuple, which cannot change
+
+    def called(self, names: Names) -> FrameStyle:
+        """The same with other names of columns."""
+        return dataclasses.replace(self, names=names)
 
     @classmethod
     def of(cls, df: Any, default: FrameStyle | None = None) -> FrameStyle:
@@ -86,14 +91,18 @@ class FrameStyle:
         return dataclasses.replace(self, wall=freq.clock.wall)
 
     def build(self, columns: Mapping[str, Any], each: int = 1) -> Any:
-        """A frame of these columns; `ds` and `cutoff` are internal times. Every series has `each` rows."""
+        """A frame of these columns, with the user's names. `ds` and `cutoff` are internal times.
+
+        Every series has `each` rows.
+        """
+        called = self._called(columns)
         if self.ds == "ns" and len(columns["ds"]):
             _refuse_wrapping(columns)
         data = {k: self._times(v) if k in ("ds", "cutoff") else v for k, v in columns.items()}
         if self.backend == "pandas":
             if each > 1 and len(data["unique_id"]) > MANY:
                 data["unique_id"] = pd.Series(data["unique_id"][::each]).array.repeat(each)
-            return pd.DataFrame(data, copy=False)
+            return pd.DataFrame({called[k]: v for k, v in data.items()}, copy=False)
         text = [k for k, v in data.items() if v.dtype == object]
         frame = nw.from_dict({k: v.tolist() if k in text else v for k, v in data.items()}, backend="polars")
         dates = [k for k in ("ds", "cutoff") if k in data] if self.ds == "date" else []
@@ -101,12 +110,25 @@ class FrameStyle:
         if self.zone is not None:
             moved = [nw.col(k).dt.replace_time_zone(UTC) for k in ("ds", "cutoff") if k in data]
             casts += [time.dt.convert_time_zone(self.zone) for time in moved]
-        return frame.with_columns(*casts).to_native()  # casts also give an empty frame its types
+        frame = frame.with_columns(*casts)  # casts also give an empty frame its types
+        return frame.rename(called).to_native()
 
     def build_plain(self, columns: Mapping[str, Any]) -> Any:
         """A frame of columns without times."""
-        lists = {k: v.tolist() if v.dtype == object else v for k, v in columns.items()}
+        called = self._called(columns)
+        lists = {called[k]: v.tolist() if v.dtype == object else v for k, v in columns.items()}
         return nw.from_dict(lists, backend="polars" if self.backend == "polars" else "pandas").to_native()
+
+    def _called(self, columns: Mapping[str, Any]) -> dict[str, str]:
+        """The names of columns in a result; an error if two would have the same."""
+        called = {name: self.names._asdict().get(name, name) for name in columns}
+        twice = [name for name, new in called.items() if name != new and called.get(new) == new]
+        if twice:
+            shown = quoted(called[twice[0]])
+            raise ConfigError(
+                f"`{ARGUMENTS[twice[0]]}={shown}` is also the name of another column of this result", "Rename yours."
+            )
+        return called
 
     def _times(self, times: Any) -> Any:
         if self.ds == "int":
@@ -124,6 +146,11 @@ class FrameStyle:
         """A dictionary that JSON can hold."""
         return dataclasses.asdict(self)
 
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> FrameStyle:
+        """The inverse of `to_json`."""
+        return cls(**{**values, "names": Names(*values["names"])})
+
 
 def _refuse_wrapping(columns: Mapping[str, Any]) -> None:
     """Refuse times beyond datetime64[ns], which would wrap around to 1677."""
@@ -132,8 +159,8 @@ def _refuse_wrapping(columns: Mapping[str, Any]) -> None:
         far = np.abs(ds) > NANOSECONDS
         rows = name_rows(np.asarray(columns["unique_id"])[far], ds[far], Clock())
         raise ValueRangeError(
-            f"Forecasts would lie beyond what ds as datetime64[ns] can hold, which ends in April 2262, at {rows}",
-            "Fit on ds of a coarser unit, such as datetime64[s], or use a shorter horizon.",
+            f"Forecasts would lie beyond what `ds` as datetime64[ns] can hold, which ends in April 2262, at {rows}",
+            "Fit on `ds` of a coarser unit, such as datetime64[s], or use a shorter horizon.",
             columns=["ds"],
             rows=rows,
         )

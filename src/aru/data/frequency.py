@@ -139,6 +139,21 @@ class Frequency:
         year = {**dict.fromkeys(MONTHS, 12), **dict.fromkeys(QUARTERS, 4)}.get(name, 1)
         return (year // n,) if n < year and year % n == 0 else ()
 
+    def ticks(self, times: Times) -> Times:
+        """Steps since 1970, so that times of one phase of a season agree in any two series; 0 without a season."""
+        if self._step is not None:
+            return times // self._step
+        days = times // DAY
+        months = days.astype("datetime64[D]").astype("datetime64[M]").astype(np.int64)
+        name = "" if self._offset is None else self._offset.rule_code.split("-")[0]
+        if name == "W":
+            count = (days + 3) // 7  # weeks begin on Mondays
+        elif name == "B":
+            count = np.busday_count(np.datetime64("1970-01-05"), days.astype("datetime64[D]")).astype(np.int64)
+        else:
+            count = months if name in MONTHS else months // 3 if name in QUARTERS else np.zeros_like(times)
+        return count // (1 if self._offset is None else self._offset.n)
+
 
 def _modern(freq: str) -> str:
     """An alias of older pandas as it is written today."""

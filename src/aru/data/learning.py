@@ -238,5 +238,5 @@ def _check_alike(first: _Kinds, part: _Kinds) -> None:
     for name, ours, theirs in zip(("ds", "unique_id"), first, part, strict=True):
         if ours != theirs:
             raise ColumnError(
-                f"{name} has one type in some parts and another in others", "Convert the column.", columns=[name]
+                f"`{name}` has one type in some parts and another in others", "Convert the column.", columns=[name]
             )

@@ -35,12 +35,12 @@ def read_times(frame: nw.DataFrame[Any], freq: Frequency, name: str) -> tuple[Ti
     if dtype.is_integer():
         if isinstance(freq.freq, str):
             raise FrequencyError(
-                f"ds of `{name}` holds integers but `freq={quoted(freq.freq)}`", "Use an integer freq or datetimes."
+                f"`ds` of `{name}` holds integers but `freq={quoted(freq.freq)}`", "Use an integer freq or datetimes."
             )
         return to_int64(frame, series, name, "Correct these rows."), None
     if dtype not in (nw.Datetime, nw.Date):
         raise ColumnError(
-            f"ds of `{name}` has type {dtype}", "Use timestamps, or integers with an integer freq.", columns=["ds"]
+            f"`ds` of `{name}` has type {dtype}", "Use timestamps, or integers with an integer freq.", columns=["ds"]
         )
     zone = dtype.time_zone if isinstance(dtype, nw.Datetime) else None
     if zone is None:
@@ -73,13 +73,13 @@ def _timestamps(frame: nw.DataFrame[Any], kept: pd.DatetimeIndex, freq: Frequenc
     """Times as the model's clock keeps them, once it is sure that it can."""
     if isinstance(freq.freq, int):
         raise FrequencyError(
-            f"ds of `{name}` holds timestamps but `freq={freq.freq}`", "Use a pandas offset alias, e.g. 'D'."
+            f"`ds` of `{name}` holds timestamps but `freq={freq.freq}`", "Use a pandas offset alias, e.g. 'D'."
         )
     lost = np.asarray(kept.isna())
     if lost.any():
         rows = name_frame_rows(frame, lost)
         raise ColumnError(
-            f"ds of `{name}` has times without a zone that occur twice or never in {freq.clock.zone}: {rows}",
+            f"`ds` of `{name}` has times without a zone that occur twice or never in {freq.clock.zone}: {rows}",
             "Write them with their offset, such as 2024-10-27T02:00:00+02:00.",
             columns=["ds"],
             rows=rows,
@@ -93,7 +93,7 @@ def _warn_foreign(clock: Clock, foreign: bool, name: str) -> None:
     """Warn about times of another zone than UTC, if the model was trained on times without one."""
     if foreign and clock.zone is None:
         warn(
-            f"ds of `{name}` has times with a zone, and training had none: they are converted to UTC.",
+            f"`ds` of `{name}` has times with a zone, and training had none: they are converted to UTC.",
         )
 
 
@@ -103,7 +103,7 @@ def _refuse_far(frame: nw.DataFrame[Any], times: Any, name: str) -> None:
     if far.any():
         rows = name_frame_rows(frame, far)
         raise ValueRangeError(
-            f"ds of `{name}` lies outside the years 1678 to 2261 at {rows}",
+            f"`ds` of `{name}` lies outside the years 1678 to 2261 at {rows}",
             "Correct these rows.",
             columns=["ds"],
             rows=rows,
@@ -121,12 +121,14 @@ def _parse_times(frame: nw.DataFrame[Any], given: pd.Series[Any], clock: Clock, 
             _warn_foreign(clock, clock.zone is None and _foreign(given[aware]), name)
             kept, null = clock.read(exact).where(aware, kept), np.where(aware, exact.isna(), null)
     except (ValueError, TypeError) as error:
-        raise ColumnError(f"ds of `{name}` cannot be read as timestamps: {verbatim(error)}", columns=["ds"]) from error
+        raise ColumnError(
+            f"`ds` of `{name}` cannot be read as timestamps: {verbatim(error)}", columns=["ds"]
+        ) from error
     bad = null & ~given.astype(str).isin(["", "NaT"]).to_numpy()
     if bad.any():
         rows = name_frame_rows(frame, bad)
         raise ColumnError(
-            f"ds of `{name}` cannot be read as timestamps: {rows}",
+            f"`ds` of `{name}` cannot be read as timestamps: {rows}",
             "Write ISO times such as 2024-01-31 or 2024-01-31 18:00, or convert the column with pandas.to_datetime "
             "first.",
             columns=["ds"],

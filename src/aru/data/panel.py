@@ -33,7 +33,7 @@ from aru.data.frequency import Frequency
 from aru.data.guess import frequency_hint
 from aru.data.moments import read_times
 from aru.data.plain import read_plain
-from aru.errors import REPORTED, ColumnError, DuplicateError, FrequencyError, InputError, Offending, quoted
+from aru.errors import REPORTED, ColumnError, DuplicateError, FrequencyError, InputError, Offending, name_series, quoted
 
 SETTLED = "This grid is settled, by training or by earlier rows: correct or drop the rows that do not fit."
 
@@ -163,7 +163,7 @@ def continuation(new: Observations, freq: Frequency, known: Known, max_gap: int 
     if len(known.ids) and (known.ids.dtype == np.int64) != (ids.dtype == np.int64):
         kinds = ("integers", "strings") if known.ids.dtype == np.int64 else ("strings", "integers")
         raise ColumnError(
-            f"unique_id of `{name}` holds {kinds[1]} where {kinds[0]} are known", "Convert it.", columns=["unique_id"]
+            f"`unique_id` of `{name}` holds {kinds[1]} where {kinds[0]} are known", "Convert it.", columns=["unique_id"]
         )
     at = known.ids.get_indexer(ids)
     never = np.iinfo(np.int64).min
@@ -385,3 +385,11 @@ def _spread(column: Column, target: Ints, total: int) -> Column:
     values = np.full(total, np.nan)
     values[target] = column
     return values
+
+
+def refuse_split(ids: pd.Index[Any]) -> None:
+    """An error if rows of one series lie in several parts of a history: these are the series of all parts."""
+    twice = ids[ids.duplicated()]
+    if len(twice):
+        rows = name_series(twice)
+        raise InputError(f"Rows of the series {rows} lie in several parts", "Partition the files by series.", rows=rows)

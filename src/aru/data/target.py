@@ -65,9 +65,9 @@ def rules_of(settings: Settings, distribution: str) -> list[Rule]:
     """The restrictions of y by the settings."""
     found = []
     if settings.transform == "log1p":
-        found.append(Rule(ASKED["nonnegative"], "`transform='log1p'` needs y >= 0", NEGATIVE, "`transform='asinh'`"))
+        found.append(Rule(ASKED["nonnegative"], "`transform='log1p'` needs `y` >= 0", NEGATIVE, "`transform='asinh'`"))
     if settings.support == "nonnegative":
-        found.append(Rule(ASKED["nonnegative"], "`support='nonnegative'` needs y >= 0", NEGATIVE, "`support='real'`"))
+        found.append(Rule(ASKED["nonnegative"], "`support='nonnegative'` needs `y` >= 0", NEGATIVE, "`support='real'`"))
     if settings.support == "count":
         found.append(
             Rule(ASKED["count"], "`support='count'` needs counts (0, 1, 2, ...)", NO_COUNT, "`support='real'`")
@@ -98,7 +98,7 @@ def refusal(rule: Rule, panel: Panel | Observations) -> ValueRangeError:
     """The error about the rows that break a rule."""
     rows = panel.name_rows(np.flatnonzero(rule.needs.outside(panel.y)))
     return ValueRangeError(
-        f"{rule.why}, but y is {rule.others} at {rows}", f"Use {rule.instead}.", columns=["y"], rows=rows
+        f"{rule.why}, but `y` is {rule.others} at {rows}", f"Use {rule.instead}.", columns=["y"], rows=rows
     )
 
 
@@ -128,6 +128,6 @@ def warn_held(outliers: Mapping[str, Any], clock: Clock | None) -> None:
     if len(outliers["ds"]):
         rows = name_rows(outliers["unique_id"], outliers["ds"], clock)
         warn(
-            f"y lies far outside the range of its series at {rows}. It is held back: it counts as missing. Where the "
+            f"`y` lies far outside the range of its series at {rows}. It is held back: it counts as missing. Where the "
             "range has really changed, the next such value is accepted.",
         )

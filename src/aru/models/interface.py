@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -46,6 +46,13 @@ class Output(NamedTuple):
     failed: Bool[Tensor, " batch"]
 
 
+class Hindcast(NamedTuple):
+    """Forecasts that are made again from earlier origins, and the values that came; both of the same units."""
+
+    quantiles: Float[Tensor, "batch lead level"]
+    y: Float[Tensor, "batch lead"]  # NaN where missing
+
+
 class Emitted(NamedTuple):
     """A network's output for the leads after one origin: location and spread of z, and the scale of y.
 
@@ -69,7 +76,6 @@ class Model(nn.Module, abc.ABC):
     """
 
     adapts: bool  # whether it learns from new observations, besides reading them as context
-    cold_starts: ClassVar[bool] = True  # whether it forecasts series without any value
     rows_kept: ClassVar[int | None] = None  # rows that it reads with their covariates; None: the whole context
     part: ClassVar[int] = PART  # series that ONNX Runtime computes at once
     long_inputs: ClassVar[tuple[str, ...]] = ()  # arguments of exported functions whose number of rows varies
@@ -86,6 +92,10 @@ class Model(nn.Module, abc.ABC):
     def learn_common(self, state: Any, context: Context) -> Any:
         """What series have in common, from their states; None if nothing is learned."""
         return None
+
+    def cold_starts(self, common: Any) -> bool:
+        """Whether it forecasts series without any value."""
+        return True
 
     def meet(self, state: Any, context: Context, common: Any) -> Any:
         """What `forecast` takes: the local states, and what series have in common."""
@@ -116,6 +126,12 @@ class Model(nn.Module, abc.ABC):
     @abc.abstractmethod
     def forecast(self, state: Any, context: Context, future: Rows) -> Output:
         """Forecast the (series, h) rows after the context."""
+
+    def hindcast(
+        self, state: Any, context: Context, back: Int[Tensor, " batch"], h: int, levels: Sequence[float]
+    ) -> Hindcast | None:
+        """Forecast h rows from `back` rows before the end of the context; None if it is not kept for that long."""
+        return None
 
     def update(
         self,

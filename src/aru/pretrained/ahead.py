@@ -13,7 +13,8 @@ from torch.nn import functional as F
 from aru.pretrained.patches import CONTEXT, HORIZON, LEVELS, MEDIAN, PatchShape
 from aru.pretrained.robust import credible, robust_scale
 
-Run = Callable[[Tensor, Tensor], Tensor]  # scaled values and mask (series, rows) -> (series, HORIZON, levels)
+# Scaled values and mask (series, rows), and covariates of the steps ahead, if any -> (series, HORIZON, levels)
+Run = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 FED = (0.1, 0.3, 0.5, 0.7, 0.9)  # levels of the quantiles that are fed forward
 WALK = 0.4  # power of time with which the intervals of a random walk widen at least; in theory it is .5
 
@@ -25,25 +26,38 @@ def forecast(
     observed: Bool[Tensor, "series rows"],
     h: int,
     period: int,
+    x: Float[Tensor, "series h k"] | None = None,
 ) -> Float[Tensor, "series h level"]:
-    """Quantiles of the next h values. Beyond 64 steps five quantiles are fed forward, each as a past.
+    """Quantiles of the next h values, with covariates x. Beyond 64 steps five quantiles are fed on, each as a past.
 
     What the network says about the five is pooled. Feeding the median alone makes later intervals far too narrow. The
     fed steps are smoother than real ones, so that the outer quantiles would close in; they may not, and those of a
     random walk go on spreading.
     """
     n, fed = len(y), [LEVELS.index(level) for level in FED]
-    blocks = [_next_steps(run, shape, y, observed, min(h, HORIZON))]
+    blocks = [_next_steps(run, shape, y, observed, min(h, HORIZON), _block(x, 0))]
     paths, known = (v.repeat_interleave(len(fed), 0) for v in (y, observed)) if h > HORIZON else (y, observed)
     while len(blocks) * HORIZON < h:
         steps = blocks[-1][..., fed].transpose(1, 2).reshape(len(paths), HORIZON)
         paths = torch.cat([paths, steps], 1)[:, -CONTEXT:]
         known = F.pad(known, (0, HORIZON), value=True)[:, -CONTEXT:]
-        blocks.append(pool(_next_steps(run, shape, paths, known, HORIZON).unflatten(0, (n, len(fed)))))
+        later = _block(x, len(blocks))
+        later = None if later is None else later.repeat_interleave(len(fed), 0)
+        blocks.append(pool(_next_steps(run, shape, paths, known, HORIZON, later).unflatten(0, (n, len(fed)))))
     return keep_width(torch.cat(blocks, 1), period)[:, :h]
 
 
-def _next_steps(run: Run, shape: PatchShape, y: Tensor, observed: Tensor, steps: int) -> Tensor:
+def _block(x: Tensor | None, block: int) -> Tensor | None:
+    """Covariates of the steps that a network forecasts at once; 0 beyond the last of several blocks."""
+    if x is None or x.shape[1] <= HORIZON:
+        return x
+    part = x[:, block * HORIZON : (block + 1) * HORIZON]
+    return F.pad(part, (0, 0, 0, HORIZON - part.shape[1]))
+
+
+def _next_steps(
+    run: Run, shape: PatchShape, y: Tensor, observed: Tensor, steps: int, x: Tensor | None = None
+) -> Tensor:
     """Quantiles of the next values, at most 64. A series is read from its first value on, padded to whole patches.
 
     Series that are padded to the same number of rows run together. The number depends on the series alone, so that a
@@ -59,7 +73,8 @@ def _next_steps(run: Run, shape: PatchShape, y: Tensor, observed: Tensor, steps:
         scale = robust_scale(values, mask)
         mask = credible(values, mask, scale)
         z = torch.where(mask, scale.squash(values), 0.0)
-        out[index] = scale.restore(run(z, mask.float())[:, :steps].double())
+        made = run(z, mask.float(), None if x is None else x[index])
+        out[index] = scale.restore(made[:, :steps].double())
     return out
 
 

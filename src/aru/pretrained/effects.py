@@ -19,6 +19,7 @@ from torch import Tensor
 
 from aru.nn.kernels import EFFECT_AGE, absorb_effects
 from aru.nn.threads import in_parallel
+from aru.pretrained.newcomers import Newcomers
 
 Array = NDArray[np.float64]
 LOGS, PLAIN_VALUES = 0, 1  # the two ways to see a value: effects multiply, or they add
@@ -82,16 +83,19 @@ class CommonEffects(NamedTuple):
     noise: Float[Tensor, ""]  # variance of what the regression leaves over
     unit: Float[Tensor, ""]  # typical deviation of a series
     way: int  # LOGS or PLAIN_VALUES
+    newcomers: Newcomers | None = None  # how series begin
 
     def to_json(self) -> dict[str, Any]:
         """A dictionary that JSON can hold."""
-        return {name: value.tolist() if isinstance(value, Tensor) else value for name, value in self._asdict().items()}
+        plain = {name: value.tolist() if isinstance(value, Tensor) else value for name, value in self._asdict().items()}
+        return {**plain, "newcomers": None if self.newcomers is None else self.newcomers.to_json()}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> CommonEffects:
         """The inverse of `to_json`."""
-        tensors = ("mean", "spread", "noise", "unit")
-        return cls(**{**values, **{name: torch.tensor(values[name], dtype=torch.float64) for name in tensors}})
+        tensors, newcomers = ("mean", "spread", "noise", "unit"), values["newcomers"]
+        found = {name: torch.tensor(values[name], dtype=torch.float64) for name in tensors}
+        return cls(**found, way=values["way"], newcomers=None if newcomers is None else Newcomers.from_json(newcomers))
 
 
 def unknown_effects(k: int, traits: int = 1) -> CommonEffects:
@@ -239,14 +243,24 @@ class Coefficients(NamedTuple):
     own: Float[Tensor, "series k"]
     common: Float[Tensor, "series k"]
     way: int
+    spread: Float[Tensor, "series k"]  # variance of the coefficients between series
+    noise: Float[Tensor, " series"]  # variance of what the regression leaves over
+    moves: Float[Tensor, "series k"]  # variance of the regressors around their local level
 
 
 def coefficients(sums: EffectSums, traits: Array, common: CommonEffects) -> Coefficients:
     """Those with which series are forecast."""
     local, device = LocalFits.of(sums, traits, common), sums.xx.device
-    own = torch.from_numpy(local.theta * local.unit[:, None]).to(device)
-    new = torch.from_numpy(local.mean * float(common.unit)).to(device)
-    return Coefficients(own, new, common.way)
+    unit, squares = local.unit[:, None], np.diagonal(local.xx, axis1=1, axis2=2)
+    found = (
+        local.theta * unit,
+        local.mean * float(common.unit),
+        local.spread * unit**2,
+        local.noise * local.unit**2,
+        squares / np.maximum(sums.weight.cpu().double().numpy(), LEAST_VARIANCE)[:, None],
+    )
+    own, new, spread, noise, moves = (torch.from_numpy(value).to(device) for value in found)
+    return Coefficients(own, new, common.way, spread, noise, moves)
 
 
 def full(triangle: Array, k: int) -> Array:
@@ -258,16 +272,16 @@ def full(triangle: Array, k: int) -> Array:
     return out
 
 
-def around_mean(effects: Tensor, common: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
+def around_mean(effects: Tensor, common: Tensor, known: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Effects of past and of future rows, from those of both (series, rows), less the mean of the known past ones.
 
-    Future ones are bounded: `common` (series, h) are those that the panel's coefficients say.
+    Future ones are bounded: `common` (series, h) are those that the panel's coefficients say. And that mean (series,).
     """
     rows = known.shape[1]
     past, ahead = effects[:, :rows], effects[:, rows:]
     ahead = bounded(ahead, past, known, common)
     middle = torch.where(known, past, 0.0).sum(1, keepdim=True) / known.sum(1, keepdim=True).clamp(min=1)
-    return past - middle, ahead - middle
+    return past - middle, ahead - middle, middle[:, 0]
 
 
 def bounded(ahead: Tensor, past: Tensor, known: Tensor, common: Tensor) -> Tensor:
@@ -277,6 +291,11 @@ def bounded(ahead: Tensor, past: Tensor, known: Tensor, common: Tensor) -> Tenso
     low, high = (torch.where(v.isfinite(), v, 0.0) for v in (low, high))
     slack = SLACK * (high - low)
     return ahead.clamp(torch.minimum(low - slack, common), torch.maximum(high + slack, common))
+
+
+def seen_as(y: Tensor, way: int) -> Tensor:
+    """Values as the regression sees them."""
+    return torch.log1p(y.clamp(min=-0.999)) if way == LOGS else y
 
 
 def hidden(y: Tensor, effect: Tensor, way: int) -> Tensor:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import functools
 import json
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -34,6 +35,7 @@ MEDIAN = LEVELS.index(0.5)
 LAGS, SEASONS_SHOWN = 8, 3  # seasons looked at, and those that are shown one by one beside their mean
 STEP_FEATURES = 2 * (2 * SEASONS_SHOWN + 2)
 TICKS = 21  # a period is told by bumps on the logarithm of it
+Shift = Callable[[Tensor, Tensor], Tensor]  # (batch, steps, step) and (batch, steps, width) -> (batch, steps, levels)
 
 
 @dataclass(frozen=True)
@@ -150,10 +152,13 @@ class PatchNetwork(nn.Module):
             nn.init.zeros_(layer.out.weight)
             nn.init.zeros_(layer.narrow.weight)
 
-    def forward(self, z: Tensor, mask: Tensor, periods: Tensor) -> Tensor:
-        """Z and mask (batch, rows as `PatchShape.rows` counts them), periods (batch or 1, 2) to (batch, 64, 15)."""
+    def forward(self, z: Tensor, mask: Tensor, periods: Tensor, shift: Shift | None = None) -> Tensor:
+        """Z and mask (batch, rows as `PatchShape.rows` counts them), periods (batch or 1, 2) to (batch, 64, 15).
+
+        `shift` moves the outputs of the steps ahead (`aru.pretrained.covariate_head`).
+        """
         tokens, future, steps, known = self.inputs(z, mask, periods)
-        return self.outputs(self.mix(tokens, future, known), steps)
+        return self.outputs(self.mix(tokens, future, known), steps, shift)
 
     def inputs(self, z: Tensor, mask: Tensor, periods: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Tokens of the context and of the future, features of the steps ahead, and which tokens hold anything."""
@@ -184,12 +189,14 @@ class PatchNetwork(nn.Module):
         mixed: Tensor = self.last(future)
         return mixed
 
-    def outputs(self, future: Tensor, steps: Tensor) -> Tensor:
+    def outputs(self, future: Tensor, steps: Tensor, shift: Shift | None = None) -> Tensor:
         """Quantiles of each step: the median, and from it outward by positive amounts."""
         by_token = steps.reshape(steps.shape[0], HORIZON // self.size.patch, self.size.patch, STEP_FEATURES)
         steps = (by_token * self.gates(future).sigmoid().unsqueeze(2)).reshape(steps.shape)
         hidden = self.to_steps(future).reshape(steps.shape[0], HORIZON, self.size.step) + self.lagged(steps)
         raw = self.quantiles(F.relu(hidden))
+        if shift is not None:
+            raw = raw + shift(hidden, future.repeat_interleave(self.size.patch, 1))
         median = raw[..., :1] + self.straight(steps)
         gaps = (raw[..., 1:] + (raw[..., 1:].square() + 1).sqrt()) / 2  # positive, cheaper than softplus
         return torch.cat([median, gaps], -1) @ self.sums

@@ -60,6 +60,21 @@ class CovariateRows(NamedTuple):
     categories: Any  # codes
 
 
+class KnownRows(NamedTuple):
+    """What the regressors of rows are made of, the older ones in the steps of their codes."""
+
+    plain: Array  # (series, row, number) numbers and averages
+    codes: list[Any]  # the code of each table, (series, row)
+
+    def rows(self, begin: int, end: int | None = None) -> KnownRows:
+        """Some of the rows."""
+        return KnownRows(self.plain[:, begin:end], [code[:, begin:end] for code in self.codes])
+
+    def series(self, some: Ints) -> KnownRows:
+        """Some of the series."""
+        return KnownRows(self.plain[some], [code[some] for code in self.codes])
+
+
 class Moving(NamedTuple):
     """Moving averages of numbers, with the sums of their weights: what is kept of each series."""
 
@@ -93,8 +108,10 @@ class Regressors:
         self._left = np.array([place[r.factors[0]] for r in self.listed], np.int64)
         self._right = np.array([place[r.factors[1]] if len(r.factors) > 1 else 0 for r in self.listed], np.int64)
         self._middle, self._unit = (np.array([getattr(r, name) for r in self.listed]) for name in ("middle", "unit"))
-        self._stays = np.array([r.stays or np.inf for r in self.listed])
+        self.stays = np.array([r.stays or np.inf for r in self.listed])
         self._groups = self._grouped()
+        of = [r.factors[0].column or r.factors[0].kind for r in self.listed]
+        self.kin = [np.array([i for i, name in enumerate(of) if name == one]) for one in dict.fromkeys(of)]
         self._ends = np.array([column.ends for column in self.numbers]).reshape(-1, 2).T
         kinds = {f.kind for f in factors}
         self._tick = 0 if kinds.isdisjoint(CALENDAR) else DAY if kinds.isdisjoint(OF_DAY) else HOUR
@@ -137,33 +154,27 @@ class Regressors:
         averages = np.zeros((len(rows.y), self.averages))
         return self._products(*self._sources(read, averages, self._ticks(rows)))
 
-    def effects(
-        self,
-        older: UInt8[Tensor, "series older byte"],
-        past: Rows,
-        future: Rows,
-        own: Array,
-        common: Array,
-        seen: Array,
-    ) -> tuple[Array, Array]:
-        """Effects of older, past and future rows by the coefficients `own` (series, k).
-
-        And of the future rows by those of a new series, `common` (series, k). Those that stay are left out where a
-        series has `seen` enough values (series,).
-        """
-        out = seen[:, None] < self._stays
-        codes, h = older.cpu().numpy(), future.ds.shape[1]
-        parts = [self._decoded(codes), _read(past), _read(future)]
-        read = CovariateRows(*(np.concatenate(part, 1) for part in zip(*parts, strict=True)))
+    def known(self, older: UInt8[Tensor, "series older byte"], past: Rows, future: Rows | None = None) -> KnownRows:
+        """What regressors of older rows, which have these bytes, and of the rows after them are made of."""
+        codes, parts = older.cpu().numpy(), [past] if future is None else [past, future]
+        read = CovariateRows(
+            *(np.concatenate(part, 1) for part in zip(self._decoded(codes), *map(_read, parts), strict=True))
+        )
         if any(self._late):
-            before = np.concatenate([codes, self.codes(past).cpu().numpy()], 1)
-            read = self._with_late(read, before, before.shape[1] + h)
-        ticks = [self._ticks(rows) for rows in (past, future)]
+            n, before = read.numbers.shape[1], np.concatenate([codes, _array(self.codes(past))], 1)
+            read = self._with_late(read, before[:, : max(n - self._h, 0)], n)
+        ticks = [self._ticks(rows) for rows in parts]
         ticks = [self._older_ticks(codes, past, ticks[0]), *ticks] if self._tick else ticks
         averages, _ = self._smooth(read, Moving.empty(len(codes), self.averages), None)
-        plain, looked_up = self._sources(read, averages, np.concatenate(ticks, 1))
-        ahead = plain[:, -h:], [code[:, -h:] for code in looked_up]
-        return self._sum(plain, looked_up, np.where(out, own, 0.0)), self._sum(*ahead, np.where(out, common, 0.0))
+        return KnownRows(*self._sources(read, averages, np.concatenate(ticks, 1)))
+
+    def values(self, known: KnownRows) -> Array:
+        """(series, row, k) regressors."""
+        return self._products(*known)
+
+    def effects(self, known: KnownRows, theta: Array) -> Array:
+        """(series, row) effects by coefficients (series, k)."""
+        return self._sum(*known, theta)
 
     def _decoded(self, codes: Any) -> CovariateRows:
         """What is known of older rows by their bytes."""

@@ -2,44 +2,39 @@
 
 from __future__ import annotations
 
-import functools
-import itertools
+import dataclasses
+from collections.abc import Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
-from jaxtyping import Bool, Float, UInt8
+from jaxtyping import Float, UInt8
 from torch import Tensor
 
+from aru.data.clock import Clock
 from aru.data.frequency import Frequency
 from aru.data.rows import Rows
 from aru.data.schema import Schema
-from aru.models.interface import Empty, Model, Output
+from aru.models.interface import Hindcast, Model, Output
 from aru.nn.threads import in_parallel
 from aru.nn.windows import Context, all_values
 from aru.pretrained.ahead import forecast
-from aru.pretrained.effects import (
-    Coefficients,
-    CommonEffects,
-    EffectSums,
-    absorb,
-    aged,
-    around_mean,
-    coefficients,
-    hidden,
-    learn_effects,
-    shown,
-    unknown_effects,
-)
-from aru.pretrained.patches import LEVELS, SHAPES, PatchNetwork
-from aru.pretrained.regressors import Moving, Regressors
+from aru.pretrained.closed_form import ClosedForm, PastValues
+from aru.pretrained.covariate_head import CovariateHead
+from aru.pretrained.effect_learner import EffectLearner
+from aru.pretrained.effects import PLAIN_VALUES, hidden
+from aru.pretrained.hindsight_learner import HindsightLearner
+from aru.pretrained.patches import CONTEXT, HORIZON, LEVELS, SHAPES, PatchNetwork
+from aru.pretrained.problems import Problems, Reading
+from aru.pretrained.quantiles import Quantiles, restrict
+from aru.pretrained.regressors import Regressors
+from aru.pretrained.restraint import UNKNOWN_SEASON, restrained
 from aru.pretrained.seasons import found, told_by
 from aru.pretrained.traits import Traits
 from aru.pretrained.weights import read_weights, shape_name
 from aru.settings import Settings
 
-ROWS_KEPT = 48  # rows of a series with their times and in full precision; older values are kept in four bytes each
+ROWS_KEPT = 16  # rows of a series with their times and in full precision; older values are kept in four bytes each
 
 
 class Ahead(NamedTuple):
@@ -48,49 +43,48 @@ class Ahead(NamedTuple):
     quantiles: Float[Tensor, "series step level"]  # in the network's units
 
 
-class Quantiles(NamedTuple):
-    """Forecast distribution of y by its quantiles at `LEVELS`."""
-
-    values: Float[Tensor, "series lead level"]
-    nonnegative: Bool[Tensor, "series 1"]
-    whole: Bool[Tensor, "series 1"]
-
-    def quantile(self, q: float) -> Tensor:
-        """Between two levels, and beyond the outer ones, the quantile of a normal distribution through both."""
-        at, part = _between(q)
-        low, high = self.values[..., at], self.values[..., at + 1]
-        return restrict(low + part * (high - low), self.nonnegative, self.whole)
-
-    def mean(self) -> Tensor:
-        """Mean of y. Beyond the outer levels the distribution ends."""
-        possible = restrict(self.values, self.nonnegative.unsqueeze(-1))
-        return (possible * torch.tensor(_weights(), dtype=possible.dtype, device=possible.device)).sum(-1)
-
-
-def restrict(values: Tensor, nonnegative: Tensor, whole: Tensor | None = None) -> Tensor:
-    """The nearest values that y can have."""
-    values = torch.where(nonnegative, values.clamp(min=0), values)
-    return values if whole is None else torch.where(whole, values.round(), values)
-
-
 class ZeroShot(Model):
-    """A pretrained network, and in closed form the effects of covariates. An update costs no pass of the network."""
+    """A pretrained network, and in closed form the effects of covariates, or without these what its errors teach."""
 
-    cold_starts = False
     rows_kept = ROWS_KEPT
     part = 32
     long_inputs = ("z", "known")
-    exported = MappingProxyType({"run_told": Ahead, "run_found": Ahead})
+    exported = MappingProxyType(dict.fromkeys(("run_told", "run_found", "run_told_with", "run_found_with"), Ahead))
 
     def __init__(self, settings: Settings, schema: Schema) -> None:
         super().__init__()
+        self.settings, self.schema = settings, schema
         self.shape = SHAPES[shape_name(str(settings.size))]
-        with torch.random.fork_rng(devices=[]):  # its initial weights are not used
-            self.patches = PatchNetwork(self.shape)
         self.support = settings.support
-        self.regressors, self.traits = Regressors(schema, settings), Traits(schema)
-        self.adapts = len(self.regressors) > 0
-        self.periods = told_by(Frequency(settings.freq), settings.season_length)
+        freq = Frequency(settings.freq)
+        self.periods = told_by(freq, settings.season_length)
+        self.learner, self.covariates = _learner(settings, schema, freq, self.periods)
+        self.adapts = self.learner.shares
+        with torch.random.fork_rng(devices=[]):  # initial weights are not used
+            self.patches = PatchNetwork(self.shape)
+            self.head = CovariateHead(self.shape, self.covariates) if self.covariates else None
+        self.trust: Tensor  # in the effects of covariates: 1, or 0 where they were found to be useless
+        self.register_buffer("trust", torch.ones(()))
+
+    @property
+    def headed(self) -> bool:
+        """Whether a head was tuned."""
+        return self.head is not None and not self.head.idle
+
+    def retuned(self, network: PatchNetwork, head: CovariateHead | None, effects: bool) -> ZeroShot:
+        """The same with other weights, and with effects of covariates or without. No head is an idle one."""
+        twin = ZeroShot(self.settings, self.schema)
+        twin.patches = network
+        if head is not None:
+            twin.head = head
+        twin.trust = torch.full_like(self.trust, float(effects))
+        return twin
+
+    def without_hindsight(self) -> ZeroShot:
+        """The same weights, but nothing is learned from errors."""
+        twin = ZeroShot(dataclasses.replace(self.settings, hindsight=False), self.schema)
+        twin.patches, twin.head, twin.trust = self.patches, self.head, self.trust
+        return twin
 
     def for_schema(self, settings: Settings, schema: Schema) -> ZeroShot:
         """The same weights for series with other covariates."""
@@ -102,51 +96,43 @@ class ZeroShot(Model):
         """Take the shipped weights of this version."""
         self.patches.load_state_dict(read_weights(name))
 
-    def init_state(self, n: int) -> Empty | EffectSums:
-        """Without covariates there is no state beyond the context."""
-        device = next(self.parameters()).device
-        return EffectSums.empty(n, len(self.regressors), self.regressors.averages, device) if self.adapts else Empty()
+    def init_state(self, n: int) -> Any:
+        """Sums of regressions on covariates, or those of hindsight."""
+        return self.learner.empty(n, next(self.parameters()).device)
 
     @property
     def shares(self) -> bool:
-        """Effects of covariates have something in common."""
-        return self.adapts
+        """Effects of covariates have something in common, and so have the network's errors."""
+        return self.learner.shares
 
     @property
     def coded(self) -> int:
         """Covariates of older rows are needed, because the network is shown values without their effects."""
-        return self.regressors.bytes if self.adapts else 0
+        return self.learner.coded
 
     def codes(self, rows: Rows) -> UInt8[Tensor, "*rows coded"]:
         """Covariates and times in a byte each."""
-        return self.regressors.codes(rows) if self.adapts else super().codes(rows)
+        return self.learner.codes(rows)
 
-    def update(
-        self, state: Any, context: Context, rows: Rows, position: Tensor, steps: Tensor, after: Context
-    ) -> Empty | EffectSums:
-        """Take in rows: rank-one updates of the sums, no pass of the network."""
-        if not self.adapts:
-            return Empty()
-        x, moving = self.regressors.of(rows, context, Moving(state.average, state.averaged), steps)
-        sums = absorb(state, x, rows.y, rows.observed, steps)
-        return sums._replace(average=moving.mean, averaged=moving.weight)
+    def update(self, state: Any, context: Context, rows: Rows, position: Tensor, steps: Tensor, after: Context) -> Any:
+        """Take in rows. Only a round of hindsight runs the network."""
+        return self.learner.update(state, context, rows, steps, self._quantiles)
 
-    def age(self, state: Any, steps: Tensor) -> Empty | EffectSums:
+    def age(self, state: Any, steps: Tensor) -> Any:
         """Age the sums."""
-        return aged(state, steps) if self.adapts else state
+        return self.learner.aged(state, steps)
 
-    def learn_common(self, state: Any, context: Context) -> CommonEffects | None:
-        """The panel's coefficients."""
-        return learn_effects(state, self.traits.of(context.static)) if self.adapts else None
+    def learn_common(self, state: Any, context: Context) -> Any:
+        """What the series of a panel have in common."""
+        return self.learner.learn_common(state, context, self._quantiles)
 
-    def meet(self, state: Any, context: Context, common: CommonEffects | None) -> Any:
-        """Coefficients of each series, and those of the panel."""
-        if not self.adapts:
-            return state
-        return coefficients(state, self.traits.of(context.static), common or self._unknown())
+    def cold_starts(self, common: Any) -> bool:
+        """Only if it is known how series begin."""
+        return self.learner.cold_starts(common)
 
-    def _unknown(self) -> CommonEffects:
-        return unknown_effects(len(self.regressors), len(self.traits))
+    def meet(self, state: Any, context: Context, common: Any) -> Any:
+        """What forecasts take from series and panel."""
+        return self.learner.meet(state, context, common)
 
     def run_told(self, z: Float[Tensor, "series rows"], known: Float[Tensor, "series rows"]) -> Ahead:
         """The network, told the periods of the frequency."""
@@ -156,81 +142,126 @@ class ZeroShot(Model):
         """The network, told the periods that were found in each series."""
         return Ahead(self.patches(z, known, periods))
 
+    def run_told_with(self, z: Tensor, known: Tensor, x: Float[Tensor, "series step k"]) -> Ahead:
+        """The same with the head for covariates."""
+        return self._headed(z, known, torch.tensor([self.periods], device=z.device), x)
+
+    def run_found_with(self, z: Tensor, known: Tensor, periods: Tensor, x: Float[Tensor, "series step k"]) -> Ahead:
+        """The same with the head for covariates."""
+        return self._headed(z, known, periods, x)
+
+    def _headed(self, z: Tensor, known: Tensor, periods: Tensor, x: Tensor) -> Ahead:
+        head = self.head
+        assert head is not None
+        return Ahead(head.widened(self.patches(z, known, periods, lambda *step: head(x, *step))))
+
     def samples(self, context: Context, future: Rows) -> dict[str, tuple[Any, ...]]:
-        """Example arguments of the function that is used."""
-        z = torch.zeros(len(context.total), self.shape.rows(2 * self.shape.fine), device=context.total.device)
-        if self.periods is not None:
-            return {"run_told": (z, z)}
-        return {"run_found": (z, z, torch.zeros(len(z), 2, dtype=torch.int64, device=z.device))}
+        """Example arguments of the functions that are used: without a head, and with one if there is one."""
+        n, device = len(context.total), context.total.device
+        z = torch.zeros(n, self.shape.rows(2 * self.shape.fine), device=device)
+        periods = [] if self.periods is not None else [torch.zeros(n, 2, dtype=torch.int64, device=device)]
+        used = {self._function: (z, z, *periods)}
+        if self.headed:
+            x = torch.zeros(n, min(future.ds.shape[1], HORIZON), self.covariates, device=device)
+            used[f"{self._function}_with"] = (z, z, *periods, x)
+        return used
+
+    @property
+    def _function(self) -> str:
+        """The exported function that is used without a head."""
+        return "run_told" if self.periods is not None else "run_found"
 
     def forecast(self, state: Any, context: Context, future: Rows) -> Output:
         """Quantiles of the (series, h) rows after the context. The network is shown what covariates leave over."""
-        y, observed = all_values(context)
-        h, period = future.ds.shape[1], (self.periods or (0,))[0]
-        read, effect = (y, None) if not self.adapts else self._without_effects(state, context, future, y, observed)
-        parts = in_parallel(
-            lambda lo, hi: forecast(self._run, self.shape, read[lo:hi], observed[lo:hi], h, period),
-            len(y),
-            self.part if y.device.type == "cpu" else len(y) or 1,
+        past = PastValues(*all_values(context))
+        seen = self.learner.show(state, context, future, past, self.headed, self.trust)
+        h = future.ds.shape[1]
+        values = self._quantiles(past.y, seen.read, past.observed, max(h, self.learner.steps), seen.x)
+        values = self.learner.complete(values, state, seen, context, past)[:, :h]
+        nonnegative, whole = self._support(*past)
+        if self.support == "auto":
+            none = ~past.observed.any(1, keepdim=True)
+            usual = self.learner.unseen_support(state)
+            nonnegative, whole = nonnegative | (none & usual[0]), whole | (none & usual[1])
+        return Output(Quantiles(values, nonnegative, whole), torch.zeros_like(nonnegative[:, 0]))
+
+    def hindcast(self, state: Any, context: Context, back: Tensor, h: int, levels: Sequence[float]) -> Hindcast:
+        """The same from earlier origins, of what covariates leave over, by the present coefficients."""
+        latest = Rows(*(v[:, -1:] for v in context.rows)).ahead()  # a row ahead is needed, and not used
+        past = PastValues(*all_values(context))
+        y, observed = self.learner.show(state, context, latest, past, False, self.trust).read, past.observed
+        row = torch.arange(y.shape[1], device=y.device) - back[:, None]
+        known = observed.gather(1, row.clamp(min=0)) & (row >= 0)
+        read = torch.where(known, y.gather(1, row.clamp(min=0)), 0.0)
+        values = self._quantiles(read, read, known, h)
+        came = y.shape[1] - back[:, None] + torch.arange(h, device=y.device)
+        at, inside = came.clamp(0, y.shape[1] - 1), (came >= 0) & (came < y.shape[1])
+        anything = torch.zeros(len(y), 1, dtype=torch.bool, device=y.device)
+        quantiles = Quantiles(values, anything, anything)
+        return Hindcast(
+            torch.stack([quantiles.quantile(q) for q in levels], -1),
+            torch.where(inside & observed.gather(1, at), y.gather(1, at), torch.nan),
         )
-        values = torch.cat(parts) if parts else y.new_zeros(0, h, len(LEVELS))
-        if effect is not None:
-            values = shown(values, effect.unsqueeze(-1), state.way)
-        failed = torch.zeros(len(y), dtype=torch.bool, device=y.device)
-        return Output(Quantiles(values, *self._support(y, observed)), failed)
 
-    def _without_effects(
-        self, state: Coefficients, context: Context, future: Rows, y: Tensor, observed: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Past values without the effects of their covariates, and the effects of the future ones."""
-        own, common = self._effects(state, context, future)
-        past, ahead = around_mean(own, common, observed)
-        return torch.where(observed, hidden(y, past, state.way), 0.0), ahead
+    def problems(self, state: Any, context: Context, rows: Rows) -> Problems:
+        """What the network was to forecast, had it been asked before these (series, h) rows came."""
+        past = PastValues(*all_values(context))
+        came = torch.where(rows.observed, rows.y, torch.nan)
+        plain = Reading.of(*past, rows.y, rows.observed)
+        if not self.covariates:
+            none = torch.zeros_like(rows.y)
+            return Problems.of(plain, plain, came, none, none[..., None][..., :0].float(), PLAIN_VALUES)
+        seen, way = self.learner.show(state, context, rows.ahead(), past, True), state.fit.way
+        assert seen.ahead is not None
+        assert seen.x is not None
+        without = Reading.of(seen.read, past.observed, hidden(rows.y, seen.ahead, way), rows.observed)
+        return Problems.of(plain, without, came, seen.ahead, seen.x, way)
 
-    def _effects(self, state: Coefficients, context: Context, future: Rows) -> tuple[Tensor, Tensor]:
-        """Effects of all past and future rows, and those that the future ones have on a new series."""
-        theta, common = state.own.cpu().numpy(), state.common.cpu().numpy()
-        codes, seen, device = context.older.codes, context.count.cpu().numpy(), context.total.device
+    def _quantiles(
+        self, y: Tensor, read: Tensor, observed: Tensor, h: int, x: Tensor | None = None
+    ) -> Float[Tensor, "series step level"]:
+        """The network's quantiles of the next h values, of what it reads; kept within reason where series are short."""
+        season, period = (self.periods or (UNKNOWN_SEASON,))[0], (self.periods or (0,))[0]
+        nonnegative, _ = self._support(y, observed)
 
-        def part(lo: int, hi: int) -> tuple[Any, Any]:
-            past, ahead = (Rows(*(v[lo:hi] for v in rows)) for rows in (context.rows, future))
-            return self.regressors.effects(codes[lo:hi], past, ahead, theta[lo:hi], common[lo:hi], seen[lo:hi])
+        def part(lo: int, hi: int) -> Tensor:
+            covariates = None if x is None else x[lo:hi]
+            values = forecast(self._run, self.shape, read[lo:hi], observed[lo:hi], h, period, covariates)
+            return restrained(values, read[lo:hi], observed[lo:hi], nonnegative[lo:hi], season)
 
-        parts = in_parallel(part, len(codes), self.part) or [part(0, 0)]
-        own, new = (torch.from_numpy(np.concatenate(found)).to(device) for found in zip(*parts, strict=True))
-        return own, new
+        parts = in_parallel(part, len(read), self.part if read.device.type == "cpu" else len(read) or 1)
+        return torch.cat(parts) if parts else read.new_zeros(0, h, len(LEVELS))
 
     def possible(self, context: Context, values: Tensor, whole: bool) -> Tensor:
         """The nearest values that y can have."""
         nonnegative, integers = self._support(*all_values(context))
         return restrict(values, nonnegative, integers if whole else None)
 
-    def _run(self, z: Tensor, known: Tensor) -> Tensor:
-        if self.periods is not None:
-            told: Ahead = self.call("run_told", z, known)
-            return told.quantiles
-        seen: Ahead = self.call("run_found", z, known, found(z, known))
-        return seen.quantiles
+    def _run(self, z: Tensor, known: Tensor, x: Tensor | None) -> Tensor:
+        periods = [] if self.periods is not None else [found(z, known)]
+        if x is None:
+            plain: Ahead = self.call(self._function, z, known, *periods)
+            return plain.quantiles
+        ahead: Ahead = self.call(f"{self._function}_with", z, known, *periods, x)
+        return ahead.quantiles
 
     def _support(self, y: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
-        """Whether y is nonnegative, and whole, (series, 1). With "auto", as all values in the context are."""
+        """Whether y is nonnegative, and whole, (series, 1). With "auto", as all values in the context are, if any."""
         if self.support != "auto":
             each = torch.ones(len(y), 1, dtype=torch.bool, device=y.device)
             return each & (self.support != "real"), each & (self.support == "count")
-        nonnegative = ((y >= 0) | ~observed).all(1, keepdim=True)
+        nonnegative = ((y >= 0) | ~observed).all(1, keepdim=True) & observed.any(1, keepdim=True)
         return nonnegative, nonnegative & ((y == y.round()) | ~observed).all(1, keepdim=True)
 
 
-@functools.cache
-def _between(q: float) -> tuple[int, float]:
-    """The level at or below q, and how far q is on the way to the next one, in standard normal deviates."""
-    z, known = (torch.special.ndtri(torch.tensor(v, dtype=torch.float64)) for v in (q, LEVELS))
-    at = int(torch.searchsorted(known, z, right=True).clamp(1, len(LEVELS) - 1)) - 1
-    return at, float((z - known[at]) / (known[at + 1] - known[at]))
-
-
-@functools.cache
-def _weights() -> list[float]:
-    """The weight of each quantile in the mean."""
-    ends = [0.0, *((a + b) / 2 for a, b in itertools.pairwise(LEVELS)), 1.0]
-    return [b - a for a, b in itertools.pairwise(ends)]
+def _learner(
+    settings: Settings, schema: Schema, freq: Frequency, periods: tuple[int, int] | None
+) -> tuple[ClosedForm, int]:
+    """What is learned in closed form, and how many numbers a head reads of each step ahead."""
+    regressors, traits = Regressors(schema, settings), Traits(schema)
+    if len(regressors):
+        return EffectLearner(regressors, traits, settings.h), len(regressors) + len(traits)
+    named = (settings.futr_exog_list, settings.hist_exog_list, settings.stat_exog_list, schema.country)
+    if settings.hindsight and settings.h <= CONTEXT // 2 and not any(named):
+        return HindsightLearner(settings.h, freq, Clock(schema.zone), periods), 0
+    return ClosedForm(), 0

@@ -52,6 +52,16 @@ def possible_cutoffs(panel: Panel, h: int, n_windows: int, step_size: int) -> In
     return np.where((position >= 0) & some, begin + position, -1)
 
 
+class Stop(NamedTuple):
+    """Series at a cutoff, with the states that they have there."""
+
+    series: Ints  # index into the panel's series
+    cutoff: Ints  # row of the cutoff
+    future: Ints  # (series, h) rows that follow
+    state: SeriesState  # of these series
+    rows: Rows  # those that follow, as they came
+
+
 def rolling(
     engine: NetworkEngine,
     data: Ragged,
@@ -64,22 +74,34 @@ def rolling(
 
     With `adapt=False` the statistics of a series are frozen at its first cutoff, while its context moves on.
     """
-    if engine.shares:
-        yield from _in_time(engine.twin(), data, static, cutoffs, quantiles, adapt)
+    engine = engine.twin() if engine.shares else engine
+    for stop in stops(engine, data, static, cutoffs, adapt):
+        forecast = engine.forecast(stop.state, stop.rows.ahead(), quantiles).cpu()
+        yield Fold(stop.series, stop.cutoff, stop.future, forecast)
+
+
+def stops(
+    engine: NetworkEngine, data: Ragged, static: Static, cutoffs: Ints, adapt: bool = True, learn: bool = True
+) -> Iterator[Stop]:
+    """The same without forecasts. With `learn=False` only contexts move on, and nothing is ever learned.
+
+    The engine gets what series have in common at each cutoff.
+    """
+    if engine.shares and learn:
+        yield from _in_time(engine, data, static, cutoffs, adapt)
         return
     state, walk = engine.empty(static), _Walk(engine, data)
     for cutoff in cutoffs:
-        state = walk.to(state, np.where(cutoff >= 0, cutoff + 1, walk.done), walk.learners(adapt))
+        learns = walk.learners(adapt) & learn
+        state = walk.to(state, np.where(cutoff >= 0, cutoff + 1, walk.done), learns)
         if (cutoff >= 0).any():
-            yield walk.fold(state, np.flatnonzero(cutoff >= 0), cutoff, quantiles)
+            yield walk.stop(state, np.flatnonzero(cutoff >= 0), cutoff)
 
 
 EPOCHS = 64  # times at which what series have in common is learned, at most
 
 
-def _in_time(
-    engine: NetworkEngine, data: Ragged, static: Static, cutoffs: Ints, quantiles: Sequence[float], adapt: bool
-) -> Iterator[Fold]:
+def _in_time(engine: NetworkEngine, data: Ragged, static: Static, cutoffs: Ints, adapt: bool) -> Iterator[Stop]:
     """The same where forecasts rest on other series, too: in the order of time, whenever series end.
 
     What series have in common is learned from rows up to the first cutoff of a group of cutoffs, never later.
@@ -100,7 +122,7 @@ def _in_time(
             until = walk.done.copy()
             until[series] = np.maximum(cutoff[series] + 1, until[series])
             state = walk.to(state, until, adapt | (first >= at))
-            yield walk.fold(state, series, cutoff, quantiles)
+            yield walk.stop(state, series, cutoff)
 
 
 class _Walk:
@@ -131,9 +153,9 @@ class _Walk:
         self.done = until
         return state
 
-    def fold(self, state: SeriesState, series: Ints, cutoff: Ints, quantiles: Sequence[float]) -> Fold:
-        """Forecast some series."""
+    def stop(self, state: SeriesState, series: Ints, cutoff: Ints) -> Stop:
+        """Some series at their cutoffs."""
         future = cutoff[series, None] + 1 + np.arange(self._engine.h)
-        ahead = Rows(*(v[torch.from_numpy(future)] for v in self._data.rows)).ahead()
+        rows = Rows(*(v[torch.from_numpy(future)] for v in self._data.rows))
         here = take(state, torch.from_numpy(series).to(self._engine.device))
-        return Fold(series, cutoff[series], future, self._engine.forecast(here, ahead, quantiles).cpu())
+        return Stop(series, cutoff[series], future, here, rows)

@@ -11,7 +11,7 @@ from aru.runtime.forecasting import ForecastRuntime
 from aru.runtime.records import Record
 from aru.store import About, Key, Transaction, exchange
 
-COMMON, COUNTED = 0, 1  # keys of what series have in common, and of the number of their observations
+COMMON = 0  # key of what series have in common
 
 
 class CommonRecord:
@@ -55,15 +55,22 @@ class CommonRecord:
     ) -> None:
         """Learn anew when series have grown enough, from the records of a sample of them.
 
-        Observations are counted in the store, so that it does not matter which process wrote them.
+        Observations are counted in the store, so that it does not matter which process wrote them. Where they were not
+        counted yet, that takes a writer of the whole store.
         """
         self.read(change, engine)
         if not engine.shares or engine.common.frozen:
             return
-        (counted,) = change.get([COUNTED], "panel")
-        total = exchange.observations(change, about) if counted is None else int(counted) + applied
-        change.put([COUNTED], [str(total).encode()], "panel")
-        if counted is None or is_due(engine.common, total):
+        counted = change.counted()
+        total = exchange.observations(change, about) if counted is None else counted + applied
+        if counted is None:
+            change.recount(total)
+        else:
+            change.count(applied)
+        if (counted is None or is_due(engine.common, total)) and change.claim_panel():
+            self.read(change, engine)  # another writer may have been faster
+            if counted is not None and not is_due(engine.common, total):
+                return
             keys = change.keys()
             some = [keys[at] for at in sample_of(keys, len(engine.schema.regressors))]
             engine.learn_common(decode(some).now, some, total, now=True)
@@ -72,4 +79,4 @@ class CommonRecord:
     @staticmethod
     def outdate(change: Transaction) -> None:
         """Series came or went: what they have in common is learned anew at the next update."""
-        change.delete([COUNTED], "panel")
+        change.recount(None)

@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from aru.adapter_settings import AdapterSettings
 from aru.data.columns import Ints
 from aru.data.frequency import Frequency
 from aru.data.jumps import untrained_jump
@@ -39,7 +40,6 @@ from aru.nn.windows import Context
 from aru.runtime.engine import Engine
 from aru.runtime.state import empty_context, move_on
 from aru.runtime.truth import Judge, Learned, usable
-from aru.settings import AdapterSettings
 
 FEATURES = 8
 SPEEDS = (0.5, 0.05)  # weight of the newest residual in the fast and the slow running mean

@@ -50,6 +50,10 @@ class Forecast(NamedTuple):
         """The same in CPU memory."""
         return Forecast(*(v.cpu() for v in self))
 
+    def first(self, h: int) -> Forecast:
+        """The first h steps."""
+        return Forecast(self.mean[:, :h], self.quantiles[..., :h], self.failed)
+
 
 class Engine(abc.ABC):
     """Updates the states of series with rows."""

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from aru.nn.tree import take
 from aru.pretrained.effects import CommonEffects
+from aru.pretrained.hindsight import CommonHindsight
 from aru.runtime.state import SeriesState
 
 EPOCH_GROWTH = 1.1  # growth of observations after which it is time
@@ -26,7 +27,7 @@ EPOCH_WORK = 2**9 * 2**11  # series times squared coefficients of each: more tak
 class Common(NamedTuple):
     """What the series of a panel have in common."""
 
-    effects: CommonEffects | None = None  # of covariates, if the model learns them
+    effects: CommonEffects | CommonHindsight | None = None  # of covariates or of hindsight, if the model learns them
     scores: Tensor | None = None  # (1, bin): where actual values lie in their forecasts, for calibration
     epoch: int = 0  # how often it was learned
     observations: float = 0.0  # of all series, when it was learned
@@ -46,8 +47,9 @@ class Common(NamedTuple):
     def from_json(cls, values: Mapping[str, Any]) -> Common:
         """The inverse of `to_json`."""
         effects, scores = values["effects"], values["scores"]
+        kind = CommonHindsight if effects is not None and "theta" in effects else CommonEffects
         return cls(
-            None if effects is None else CommonEffects.from_json(effects),
+            None if effects is None else kind.from_json(effects),
             None if scores is None else torch.tensor(scores, dtype=torch.float64),
             values["epoch"],
             values["observations"],

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from aru.errors import NotFittedError
-from aru.pretrained.effects import LOGS
+from aru.pretrained.effects import LOGS, CommonEffects
 from aru.pretrained.traits import Traits
 from aru.pretrained.worth import OTHER_DAYS, contrasts, worth_of_panel, worth_of_series
 from aru.runtime.epochs import sampled
@@ -29,7 +29,7 @@ def effects_of(runtime: ForecastRuntime, names: pd.Index[Any], state: SeriesStat
             "There are no effects: this model has no covariates whose effects are learned in closed form",
             'Name some: Forecaster.from_pretrained("mini", ..., futr_exog_list=["promo"]).',
         )
-    if engine.common.effects is None:
+    if not isinstance(engine.common.effects, CommonEffects):
         raise NotFittedError("No effect was learned yet", "Call update with the history of the series.")
     common, schema = engine.common.effects, runtime.schema
     listed, n = contrasts(schema), 1 if panel else len(names)

@@ -10,12 +10,14 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from aru.checked import check_whole
 from aru.data.clock import Times
 from aru.data.columns import read_static
 from aru.data.frames import FrameStyle, forecast_names, quantiles_of
+from aru.data.naming import Names
 from aru.data.panel import Panel, read_future
 from aru.data.rows import Ragged, Rows
-from aru.errors import FutureError, listing, name_series, warn
+from aru.errors import ConfigError, FutureError, listing, name_series, verbatim, warn
 from aru.runtime.backtest import Fold, rolling
 from aru.runtime.engine import Forecast, NetworkEngine
 from aru.runtime.future import first_rows, future_rows
@@ -72,14 +74,25 @@ class ForecastRuntime(Runtime[NetworkEngine]):
         """Effective number of observations in the local statistics, by series and aging factor, and these factors."""
         return self.engine.effective_sizes(state)
 
-    def read_futr(self, futr_df: Any) -> Panel | None:
+    def steps(self, h: int | None) -> int:
+        """How many steps to forecast: h, or the whole horizon. More are refused."""
+        if h is None:
+            return self.h
+        if check_whole("h", h, 1) > self.h:
+            raise ConfigError(
+                f"`h={h}` is longer than the horizon of this model, which is {self.h} steps",
+                "Ask for fewer steps, or make a model with a longer horizon.",
+            )
+        return int(h)
+
+    def read_futr(self, futr_df: Any, h: int | None = None) -> Panel | None:
         """The rows of `futr_df`, checked; None if it is not given. An error if forecasts need it."""
         settings = self.engine.settings
         if futr_df is None:
             if settings.futr_exog_list or self.freq.freq is None:
-                needed = listing(["unique_id", "ds", *settings.futr_exog_list], 20)
+                needed = ", ".join(["`unique_id`", "`ds`", *map(verbatim, settings.futr_exog_list)])
                 raise FutureError(
-                    f"Forecasts of this model need {needed} of the next {settings.h} steps of each series",
+                    f"Forecasts of this model need {needed} of the next {self.steps(h)} steps of each series",
                     "Give `futr_df`.",
                 )
             return None
@@ -87,10 +100,15 @@ class ForecastRuntime(Runtime[NetworkEngine]):
         self.check_kinds(panel, "futr_df")
         return panel
 
-    def future(self, ids: pd.Index[Any], state: SeriesState, futr: Panel | None) -> tuple[Times, Rows]:
-        """Timestamps (series, h) and encoded covariates of the next h steps; `futr` is the result of `read_futr`."""
+    def future(
+        self, ids: pd.Index[Any], state: SeriesState, futr: Panel | None, given: int | None = None
+    ) -> tuple[Times, Rows]:
+        """Timestamps (series, h) and encoded covariates of the next h steps; `futr` is the result of `read_futr`.
+
+        It need have the first `given` steps only.
+        """
         last = state.last.cpu().numpy()
-        return future_rows(self.engine.schema, self.freq, self.engine.h, ids, last, futr)
+        return future_rows(self.engine.schema, self.freq, self.h, ids, last, futr, self.steps(given))
 
     def predict(
         self,
@@ -98,9 +116,10 @@ class ForecastRuntime(Runtime[NetworkEngine]):
         state: SeriesState,
         futr: Panel | None,
         level: Sequence[float] | None,
+        h: int | None = None,
     ) -> Predicted:
         """The columns of a forecast of the next h steps: h rows for each series, with internal times."""
-        return Predicted(self._columns(ids, state, *self.future(ids, state, futr), level), self.epoch)
+        return Predicted(self._columns(ids, state, *self.future(ids, state, futr, h), level, h), self.epoch)
 
     def predict_new(
         self,
@@ -110,12 +129,12 @@ class ForecastRuntime(Runtime[NetworkEngine]):
         level: Sequence[float] | None,
     ) -> Predicted:
         """The same for the first h steps of series without any value. Series in `known` are refused."""
-        engine = self.engine
-        if not engine.models[0].cold_starts:
-            raise FutureError("A pretrained model forecasts from past values", "Give series one value with update.")
+        engine, known = self.engine, list(known)
+        if not engine.models[0].cold_starts(engine.common.effects):
+            raise _unprepared(engine, known)
         panel = read_future(futr_df, self.freq, list(engine.settings.futr_exog_list))
         self.check_kinds(panel, "futr_df")
-        old = panel.ids[panel.ids.isin(list(known))]
+        old = panel.ids[panel.ids.isin(known)]
         if len(old):
             named = name_series(old)
             raise FutureError(f"These series have values already: {named}", "Forecast them with predict.", rows=named)
@@ -130,8 +149,11 @@ class ForecastRuntime(Runtime[NetworkEngine]):
         ds: Times,
         rows: Rows,
         level: Sequence[float] | None,
+        h: int | None = None,
     ) -> dict[str, Any]:
         forecast = self.forecast(state, rows, quantiles_of(level))
+        if h is not None:
+            ds, forecast = ds[:, :h], forecast.first(h)
         warn_failed(forecast, ids)
         keys = {"unique_id": np.repeat(ids.to_numpy(), ds.shape[1]), "ds": ds.ravel()}
         return {**keys, **self.forecast_columns(forecast, level)}
@@ -165,13 +187,31 @@ class ForecastRuntime(Runtime[NetworkEngine]):
 
     # Frames out
 
-    def build(self, made: Predicted, futr_df: Any = None) -> Any:
-        """A frame of forecasts, of the same library as `futr_df`, if it is given. `attrs` in pandas have the epoch."""
+    def build(self, made: Predicted, futr_df: Any = None, names: Names | None = None, each: int = 1) -> Any:
+        """A frame of forecasts, of the same library as `futr_df`, if it is given. `attrs` in pandas have the epoch.
+
+        `names` are those of its columns, if they are not the model's. Every series has `each` rows.
+        """
         style = self.style if futr_df is None else FrameStyle.of(futr_df, self.style)
-        frame = style.build(made.columns, self.engine.h)
+        frame = (style if names is None else style.called(names)).build(made.columns, each)
         if made.epoch is not None and isinstance(frame, pd.DataFrame):
             frame.attrs["epoch"] = made.epoch
         return frame
+
+
+def _unprepared(engine: NetworkEngine, known: Sequence[Any]) -> FutureError:
+    """Why a pretrained model has no forecast of a series without values."""
+    if engine.learned_late and not known:
+        return FutureError("No series is known, so that the level of a new one is not", "Give the others with update.")
+    if engine.schema.regressors:
+        return FutureError(
+            "Too little is known of other series to tell the level of a new one: two of them must have two values",
+            "Give more of them with update.",
+        )
+    return FutureError(
+        "A pretrained model without covariates forecasts from past values",
+        "Give series one value with update, or name covariates in from_pretrained.",
+    )
 
 
 def warn_failed(forecast: Forecast, ids: pd.Index[Any]) -> None:

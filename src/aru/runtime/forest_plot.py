@@ -72,21 +72,21 @@ def draw(forest: Forest) -> Picture:
         if row.title != title:
             title = row.title
             y += TITLE_GAP + ROW_HEIGHT
-            body.append(_text(12, y - 8, _cut(title), "start", "600"))
-            body.append(_text(WIDTH - 12, y - 8, f"{row.share:.0f} % of variance", "end", colour="#6b7280"))
+            body.append(text_at(12, y - 8, cut_text(title), "start", "600"))
+            body.append(text_at(WIDTH - 12, y - 8, f"{row.share:.0f} % of variance", "end", colour="#6b7280"))
         places.append(y + ROW_HEIGHT / 2)
         y += ROW_HEIGHT
     grid = [
         f'<line x1="{x(t):.1f}" x2="{x(t):.1f}" y1="{TOP_SPACE}" y2="{y + 4:.0f}" stroke="{PALE}" '
-        f'stroke-width="{2 if t == 0 else 1}"/>' + _text(x(t), y + 20, f"{t:+,g}" if t else "0", "middle")
-        for t in _ticks(low, high)
+        f'stroke-width="{2 if t == 0 else 1}"/>' + text_at(x(t), y + 20, f"{t:+,g}" if t else "0", "middle")
+        for t in nice_ticks(low, high)
     ]
     for row, at, (middle, left, right) in zip(forest.rows, places, forest.panel.tolist(), strict=True):
-        body.append(_text(24, at + 4, _cut(row.label), "start"))
+        body.append(text_at(24, at + 4, cut_text(row.label), "start"))
         body.append(_line(x(left), x(right), at, PANEL_BLUE, 7, 0.25))
         body.append(f'<circle cx="{x(middle):.1f}" cy="{at:.1f}" r="5" fill="{PANEL_BLUE}"/>')
         body.append(
-            _text(
+            text_at(
                 WIDTH - 12,
                 at + 4,
                 f"{round(middle, digits) + 0.0:+,.{digits}f}{forest.unit and ' ' + forest.unit}",
@@ -104,7 +104,7 @@ def draw(forest: Forest) -> Picture:
                 body.append(_line(x(left), x(right), beside, colour, 1.5, 0.9))
                 body.append(f'<circle cx="{x(middle):.1f}" cy="{beside:.1f}" r="3" fill="{colour}"/>')
     height = int(y) + FOOT
-    frame = [_text((LEFT + WIDTH - RIGHT) / 2, height - 6, forest.axis, "middle"), *_legend(forest.series, many)]
+    frame = [text_at((LEFT + WIDTH - RIGHT) / 2, height - 6, forest.axis, "middle"), *_legend(forest.series, many)]
     return Picture(
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}" '
         f'role="img" aria-label="Effects of covariates" font-family="system-ui, sans-serif" font-size="13">'
@@ -114,10 +114,12 @@ def draw(forest: Forest) -> Picture:
 
 def _legend(series: Mapping[str, Floats], many: bool) -> list[str]:
     entries = [("a new series, and where 80 % of them lie", PANEL_BLUE)]
-    entries += [(f"{len(series)} series", COLOURS[0])] if many else list(zip(map(_cut, series), COLOURS, strict=False))
+    entries += (
+        [(f"{len(series)} series", COLOURS[0])] if many else list(zip(map(cut_text, series), COLOURS, strict=False))
+    )
     out, at = [], 12.0
     for label, colour in entries:
-        out.append(f'<circle cx="{at + 5:.0f}" cy="20" r="5" fill="{colour}"/>' + _text(at + 16, 24, label, "start"))
+        out.append(f'<circle cx="{at + 5:.0f}" cy="20" r="5" fill="{colour}"/>' + text_at(at + 16, 24, label, "start"))
         at += 30 + 7.2 * len(label)
     return out
 
@@ -135,14 +137,16 @@ def _range(forest: Forest) -> tuple[float, float]:
     return low - room, high + room
 
 
-def _ticks(low: float, high: float) -> list[float]:
-    rough = (high - low) / 8
+def nice_ticks(low: float, high: float, most: int = 8) -> list[float]:
+    """Round numbers between two others, at most so many and one."""
+    rough = (high - low) / most
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(digit * power for digit in (1, 2, 5, 10) if digit * power >= rough)
     return [round(step * i, 12) + 0.0 for i in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
 
-def _cut(text: str) -> str:
+def cut_text(text: str) -> str:
+    """A name that has room in a picture."""
     return text if len(text) <= LETTERS else f"{text[: LETTERS - 1]}…"
 
 
@@ -153,7 +157,8 @@ def _line(x1: float, x2: float, y: float, colour: str, width: float, opacity: fl
     )
 
 
-def _text(x: float, y: float, text: str, anchor: str, weight: str = "400", colour: str = INK) -> str:
+def text_at(x: float, y: float, text: str, anchor: str, weight: str = "400", colour: str = INK) -> str:
+    """A line of text."""
     return (
         f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-weight="{weight}" fill="{colour}">'
         f"{escape(text)}</text>"

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from aru.data.clock import Clock, Times
-from aru.data.columns import LARGEST, Column, Ints, map_rows, name_rows
+from aru.data.columns import LARGEST, Bools, Column, Ints, map_rows, name_rows
 from aru.data.frequency import Frequency
 from aru.data.panel import Panel
 from aru.data.rows import Rows
@@ -17,27 +17,45 @@ from aru.errors import REPORTED, FutureError, ValueRangeError, listing, name_ser
 
 
 def future_rows(
-    schema: Schema, freq: Frequency, h: int, ids: pd.Index[Any], last: Times, panel: Panel | None
+    schema: Schema, freq: Frequency, h: int, ids: pd.Index[Any], last: Times, panel: Panel | None, given: int
 ) -> tuple[Times, Rows]:
-    """Timestamps and encoded covariates of the next h steps: (series, h)."""
+    """Timestamps and encoded covariates of the next h steps: (series, h).
+
+    Covariates are given for the first `given` of them. The later ones are filled up, since networks forecast all leads:
+    no forecast reads covariates of later leads.
+    """
     if panel is None:
-        ds = _horizon(freq, ids, last, h, schema.clock)
+        ds = future_times(freq, ids, last, h, schema.clock)
         return ds, _encode(schema, ids, ds, {})
     if freq.freq is None:
-        at, ds = _next_rows(panel, ids, last, h)
+        at, ds = _next_rows(panel, ids, last, given)
+        ds = _repeat_last(ds, h)
     else:
-        ds = _horizon(freq, ids, last, h, schema.clock)
-        at = _matching_rows(panel, ids, ds)
+        ds = future_times(freq, ids, last, h, schema.clock)
+        at = _matching_rows(panel, ids, ds[:, :given])
         if (at < 0).any():
             series, lead = np.nonzero(at < 0)
             some = slice(REPORTED)
             rows = name_rows(ids[series[some]], ds[series[some], lead[some]], panel.clock, len(series))
             raise FutureError(
                 f"`futr_df` has no row for {len(series)} of {at.size} future steps: {rows}",
-                f"Give the covariates of the next {h} steps of every series.",
+                f"Give the covariates of the next {given} steps of every series.",
                 rows=rows,
             )
-    return ds, _encode(schema, ids, ds, _pick(panel, at))
+    return ds, _encode(schema, ids, ds, _pick(panel, _repeat_last(at, h)))
+
+
+def missing_steps(panel: Panel | None, ids: pd.Index[Any], ds: Times) -> Bools:
+    """Which (series, lead) future steps have no row in a panel of covariates."""
+    if panel is None:
+        return np.ones(ds.shape, bool)
+    missing: Bools = _matching_rows(panel, ids, ds) < 0
+    return missing
+
+
+def _repeat_last(values: Any, h: int) -> Any:
+    """(series, n) values as (series, h): the last one again and again."""
+    return np.concatenate([values, np.repeat(values[:, -1:], h - values.shape[1], 1)], 1)
 
 
 def first_rows(schema: Schema, freq: Frequency, h: int, panel: Panel) -> tuple[Times, Rows]:
@@ -56,14 +74,14 @@ def first_rows(schema: Schema, freq: Frequency, h: int, panel: Panel) -> tuple[T
     return ds, _encode(schema, panel.ids, ds, _pick(panel, at))
 
 
-def _horizon(freq: Frequency, ids: pd.Index[Any], last: Times, h: int, clock: Clock | None) -> Times:
-    """Future times; refuse those that would overflow."""
+def future_times(freq: Frequency, ids: pd.Index[Any], last: Times, h: int, clock: Clock | None) -> Times:
+    """(series, h) times of the next steps; refuse those that would overflow."""
     ds = freq.horizon(last, h)
     wraps = np.flatnonzero((ds[:, 0] <= last) | (ds[:, 1:] <= ds[:, :-1]).any(1))
     if len(wraps):
         rows = name_rows(ids[wraps], last[wraps], clock)
         raise ValueRangeError(
-            f"The {h} steps after these rows lie beyond {LARGEST}, the largest integer that ds can hold: {rows}",
+            f"The {h} steps after these rows lie beyond {LARGEST}, the largest integer that `ds` can hold: {rows}",
             "Fit on smaller integers, or use a shorter horizon.",
             columns=["ds"],
             rows=rows,

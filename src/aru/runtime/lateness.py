@@ -20,11 +20,12 @@ DUPLICATE = "duplicate"  # the reason of rows that were consumed before
 
 
 CONFLICT = "another value was consumed for this time"
+TOO_LATE = "arrived too late"
 
 
 def judge_past(freq: Frequency, ids: pd.Index[Any], record: Record, past: Panel) -> Any:
     """Why each past row is not new: a duplicate of a consumed row, in conflict with it, or too late."""
-    reasons = np.full(len(past.ds), "arrived too late", dtype=object)
+    reasons = np.full(len(past.ds), TOO_LATE, dtype=object)
     if len(past.ds) == 0:
         return reasons
     series, seen = ids.get_indexer(past.ids)[past.series], remembered(record)

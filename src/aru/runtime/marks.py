@@ -14,6 +14,7 @@ from aru.data.columns import Bools, Floats, Ints, name_rows
 from aru.data.frames import FrameStyle, percentages, quantiles_of
 from aru.data.frequency import Frequency
 from aru.data.naive import SeasonalNaive
+from aru.data.naming import Names
 from aru.data.panel import Panel
 from aru.data.rows import Whole
 from aru.data.scores import Judged, Scorecard, mase, pooled
@@ -21,6 +22,7 @@ from aru.errors import listing, warn
 from aru.runtime.backtest import Fold, cutoff_rows, possible_cutoffs, rolling
 from aru.runtime.engine import NetworkEngine
 from aru.runtime.forecasting import ForecastRuntime
+from aru.runtime.posing import LearnedSeries, Series, forecast_held
 from aru.runtime.trained import Trained
 from aru.settings import Settings
 
@@ -60,8 +62,28 @@ def judge_ends(
     series = f"{marks.series:,}" if marks.series == total else f"{marks.series:,} of {total:,}"
     about = f"the last {rows:,} rows of {series} series, forecast by weights that had not seen them"
     if later:
-        about += f" (the last {later:,} of {settings.max_steps:,} steps trained on them, too)"
+        about += f" (the last {later:,} of {settings.steps:,} steps trained on them, too)"
     return marks.card(settings.name, about)
+
+
+class HeldBack(NamedTuple):
+    """Series with rows that were held back, and what the rows before told of them."""
+
+    panel: Panel
+    series: Series
+    origins: Ints  # (window, series) places of the cutoffs in their series; -1 for none
+    learned: LearnedSeries
+
+
+def judge_held(engine: NetworkEngine, freq: Frequency, cases: Sequence[HeldBack], retrained: bool) -> Scorecard | None:
+    """The scorecard of weights on rows held back. `retrained`: those of the model have seen these rows since."""
+    settings = engine.settings
+    marks = Marks(season_of(settings, freq), [LEVEL])
+    for case in cases:
+        folds = forecast_held(engine, case.learned, case.series, case.origins, quantiles_of([LEVEL]))
+        collections.deque(marks.add(case.panel, folds), maxlen=0)
+    about = f"{marks.forecasts:,} forecasts of {marks.series:,} series, of rows that were held back"
+    return marks.card(settings.name, about + (" (the final weights were tuned on them, too)" if retrained else ""))
 
 
 def _judge_part(engine: NetworkEngine, part: Whole, marks: Marks, rows: int, chosen: Bools) -> None:
@@ -149,8 +171,8 @@ class BacktestPlan(NamedTuple):
     allow_jump: bool
 
 
-def run_backtest(trained: Trained, df: Any, static_df: Any, plan: BacktestPlan) -> Backtest:
-    """Forecasts from rolling cutoffs by states that start empty and replay `df`."""
+def run_backtest(trained: Trained, df: Any, static_df: Any, plan: BacktestPlan, names: Names) -> Backtest:
+    """Forecasts from rolling cutoffs by states that start empty and replay `df`. Result columns have these names."""
     trained = trained.suited(df, static_df, trained.runtime.h + plan.step_size * (plan.n_windows - 1))
     runtime = trained.runtime
     # Long gaps are shortened only before the first possible cutoff.
@@ -161,7 +183,7 @@ def run_backtest(trained: Trained, df: Any, static_df: Any, plan: BacktestPlan) 
     inside = warn_cutoffs(trained, panel, cutoffs)
     columns, card = score_folds(runtime, panel, folds, plan.level, seen=inside)
     warn_losing(card)
-    return Backtest(FrameStyle.of(df, runtime.style).build(columns), card)
+    return Backtest(FrameStyle.of(df, runtime.style).called(names).build(columns), card)
 
 
 def score_folds(

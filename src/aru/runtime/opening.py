@@ -13,6 +13,7 @@ from aru.data.frames import FrameStyle
 from aru.data.frequency import Frequency
 from aru.data.holiday_dates import check_country
 from aru.data.jumps import untrained_jump
+from aru.data.naming import Names
 from aru.data.panel import read_panel
 from aru.data.schema import Schema
 from aru.errors import ConfigError
@@ -35,11 +36,11 @@ def new_model(settings: Settings, schema: Schema) -> Model:
     return ZeroShot(settings, schema) if settings.model == PRETRAINED else build(settings, schema)
 
 
-def open_pretrained(settings: Settings, country: str | None = None) -> ForecastRuntime:
+def open_pretrained(settings: Settings) -> ForecastRuntime:
     """The shipped network that `settings.size` names, for series with strings as ids, until a frame says otherwise."""
     freq = Frequency(settings.freq)
-    if country is not None:
-        check_country(country, settings.freq)
+    if settings.country is not None:
+        check_country(settings.country, settings.freq)
     if settings.hist_exog_list and settings.h > LONGEST_LAG:
         raise ConfigError(
             f"Historic covariates are known h rows late, which may be {LONGEST_LAG} rows, but `h={settings.h}`",
@@ -62,7 +63,7 @@ def open_pretrained(settings: Settings, country: str | None = None) -> ForecastR
         stat=((), ()),
         zone=None,
         jump=untrained_jump(settings.freq, datetime, CONTEXT),
-        country=country,
+        country=settings.country,
     )
     model = ZeroShot(settings, schema)
     model.load(str(settings.size))
@@ -76,10 +77,13 @@ def is_open(runtime: ForecastRuntime) -> bool:
     return runtime.settings.model == PRETRAINED and not found
 
 
-def suit(runtime: ForecastRuntime, df: Any, static_df: Any = None, withheld: int = 0) -> ForecastRuntime:
+def suit(
+    runtime: ForecastRuntime, df: Any, static_df: Any = None, withheld: int = 0, names: Names | None = None
+) -> ForecastRuntime:
     """The runtime of a pretrained model without series, for ids, times and covariates of the types in these frames.
 
     How covariates are read is found in the rows up to the first that is among the last `withheld` of its series.
+    `names` are those of the user's columns, if they are not the runtime's.
     """
     frame = as_frame(df, "df")
     if not {"unique_id", "ds"} <= set(frame.columns):
@@ -88,9 +92,8 @@ def suit(runtime: ForecastRuntime, df: Any, static_df: Any = None, withheld: int
     suited = with_types(runtime, frame["unique_id"].dtype.is_integer(), style.ds != "int", style.zone)
     if runtime.engine.learned_late:
         suited = _with_covariates(suited, df, static_df, withheld)
-    return ForecastRuntime(
-        suited.engine, suited.freq, dataclasses.replace(suited.style, backend=style.backend, ds=style.ds)
-    )
+    own = dataclasses.replace(suited.style, backend=style.backend, ds=style.ds, names=names or suited.style.names)
+    return ForecastRuntime(suited.engine, suited.freq, own)
 
 
 def with_types(
@@ -113,7 +116,7 @@ def with_types(
         jump=untrained_jump(freq.freq, datetime, CONTEXT),
     )
     if schema != runtime.schema:
-        engine = NetworkEngine(engine.settings, schema, engine.models, engine.device, engine.networks)
+        engine = _with_schema(runtime, schema).engine
     return ForecastRuntime(engine, freq, dataclasses.replace(runtime.style, zone=zone).on(freq))
 
 

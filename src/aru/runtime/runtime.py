@@ -23,7 +23,7 @@ from aru.data.moments import read_times
 from aru.data.panel import Observations, Panel, read_observations, read_panel
 from aru.data.schema import Schema
 from aru.data.target import check_values
-from aru.errors import ColumnError, InputError, verbatim
+from aru.errors import ColumnError, InputError
 from aru.nn.tree import flatten, leaves, rebuild
 from aru.runtime.engine import Engine
 from aru.runtime.records import Record, begin, code_limits, impossible
@@ -83,7 +83,7 @@ class Runtime(Generic[AnyEngine]):
         ):
             if len(panel.ids) and bool(given) != known:
                 raise ColumnError(
-                    f"{verbatim(column)} of `{name}` holds {kinds[bool(given)]}, but training had {kinds[known]}",
+                    f"`{column}` of `{name}` holds {kinds[bool(given)]}, but training had {kinds[known]}",
                     "Convert the column.",
                     columns=[column],
                 )

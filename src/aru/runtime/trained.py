@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -13,19 +14,32 @@ from aru.data.clock import Times
 from aru.data.columns import show_times
 from aru.data.frames import FrameStyle
 from aru.data.frequency import Frequency
+from aru.data.naming import Names
 from aru.data.schema import Schema
+from aru.data.scores import Scorecard
+from aru.errors import AruError, StorageError, name_series, verbatim, warn
 from aru.nn.device import choose_device
 from aru.nn.tree import leaves, rebuild
 from aru.runtime.engine import NetworkEngine
 from aru.runtime.epochs import Common
 from aru.runtime.forecasting import ForecastRuntime
 from aru.runtime.opening import is_open, new_model, suit
+from aru.runtime.records import Record
 from aru.runtime.table import StateTable
+from aru.runtime.update import UpdateResult
 from aru.settings import PRETRAINED, AcceleratorName, Settings
 from aru.store.exchange import index_of
-from aru.store.folder import Saved
+from aru.store.folder import Saved, read_folder
 
 MOST_REQUESTS = 1000  # files whose digests are kept
+
+
+class Choice(NamedTuple):
+    """Something that `fit` decided."""
+
+    what: str
+    choice: str
+    why: str
 
 
 class Trained(NamedTuple):
@@ -36,6 +50,7 @@ class Trained(NamedTuple):
     ids: pd.Index[Any]  # the series that were trained on
     until: Times  # the latest training time of each of them
     requests: tuple[str, ...] = ()  # digests of the latest files that were consumed, latest first
+    chosen: tuple[Choice, ...] = ()  # what training decided
 
     def copy(self) -> Trained:
         """The same; changes of one do not reach the other."""
@@ -52,6 +67,13 @@ class Trained(NamedTuple):
     def suited(self, df: Any, static_df: Any = None, withheld: int = 0) -> Trained:
         """The same for ids, times and covariates as in these frames, if that is open (`aru.runtime.opening.suit`)."""
         return begin_trained(suit(self.runtime, df, static_df, withheld)) if self.open else self
+
+    def called(self, names: Names) -> Trained:
+        """The same, whose frames have columns of these names."""
+        runtime = self.runtime
+        if runtime.style.names == names:
+            return self
+        return self._replace(runtime=ForecastRuntime(runtime.engine, runtime.freq, runtime.style.called(names)))
 
     def with_request(self, digest: str) -> Trained:
         """This file was consumed, too."""
@@ -71,6 +93,7 @@ class Trained(NamedTuple):
             "schema": engine.schema.to_json(),
             "frame": self.runtime.style.to_json(),
             "members": len(engine.models),
+            "chosen": [list(choice) for choice in self.chosen],
         }
         known = {
             "ids": self.table.ids,
@@ -82,16 +105,66 @@ class Trained(NamedTuple):
         return Saved({**about, **model}, weights, {**known, **series}, states, networks)
 
 
+def warn_lost(before: Trained | None, after: Trained) -> None:
+    """Warn about series that a model knew before a training and does not know any more."""
+    if before is None:
+        return
+    kept = set(after.table.ids)
+    lost = [name for name in before.table.ids if name not in kept]
+    if lost:
+        warn(f"{len(lost)} series that this model knew are not in `df`, and are forgotten: {name_series(lost)}.")
+
+
+def take_in(
+    trained: Trained,
+    df: Any,
+    static_df: Any,
+    late: Literal["raise", "skip"],
+    allow_jump: bool,
+    request: bytes | None,
+    names: Names,
+) -> tuple[Trained, UpdateResult]:
+    """The same after new observations, whose table is changed, and what became of the rows.
+
+    The columns of the frames are named as inside; the user has these names for them.
+    """
+    known = trained
+    if trained.open:
+        trained = trained.suited(df, static_df).called(names)
+    runtime, table, name = trained.runtime, trained.table, "" if request is None else request.hex()
+    resent = name in trained.requests
+    new = runtime.read(df)
+    places = table.places(new.ids)
+    old = places >= 0
+    record = Record(table.take(places[old]))
+    style = FrameStyle.of(df, runtime.style).called(names)
+    update = runtime.update(
+        new, new.ids[old], record, table.newest, static_df, late, style=style, allow_jump=allow_jump, resent=resent
+    )
+    if update.record is None:
+        trained = known  # nothing was learned of types, either
+    else:
+        table.put(update.ids, update.record.now)
+        runtime.engine.learn_common(table.states, table.ids)
+    if name and not resent and len(update.result.left_out["ds"]) == 0:
+        trained = trained.with_request(name)
+    return trained, update.result
+
+
 def facts_of(settings: Settings, trained: Trained | None) -> str:
     """A forecaster in one line."""
     told = {"model": repr(settings.model), "h": settings.h, "freq": repr(settings.freq)}
     if trained is None:
         return f"Forecaster({', '.join(f'{k}={v}' for k, v in told.items())}, not trained)"
     schema, series = trained.runtime.schema, f"{len(trained.table):,} series"
-    if settings.model == PRETRAINED:
+    if settings.model == PRETRAINED and not len(trained.until):
         facts = f"h={settings.h}, freq={settings.freq!r}, {series}"
         return f"Forecaster.from_pretrained({settings.size!r}, {facts})"
-    told |= {"input_size": schema.input_size, "lags": list(schema.lags), "distribution": repr(schema.distribution)}
+    if settings.model == PRETRAINED:
+        told["size"] = repr(settings.size)
+    else:
+        more = {"input_size": schema.input_size, "lags": list(schema.lags), "distribution": repr(schema.distribution)}
+        told |= more
     (until,) = show_times(trained.until.max(keepdims=True), schema.clock)
     return f"Forecaster({', '.join(f'{k}={v}' for k, v in told.items())}, {series}, trained until {until})"
 
@@ -118,7 +191,7 @@ def from_saved(saved: Saved, accelerator: AcceleratorName) -> Trained:
     states = rebuild(engine.empty(schema.no_static()), flat)
     if len(saved.series["ids"]) != len(states.last):
         raise ValueError(f"{len(saved.series['ids'])} series but {len(states.last)} states")
-    style = FrameStyle(**saved.model["frame"])
+    style = FrameStyle.from_json(saved.model["frame"])
     runtime = ForecastRuntime(engine, Frequency(settings.freq, style.zone), style)
     runtime.check(states, saved.series["ids"])
     engine.common = Common.from_json(saved.series["common"])
@@ -128,7 +201,24 @@ def from_saved(saved: Saved, accelerator: AcceleratorName) -> Trained:
         ids=index_of(saved.series["trained_ids"], schema.integer_ids),
         until=np.array(saved.series["trained_until"], dtype=np.int64),
         requests=tuple(saved.series["requests"]),
+        chosen=tuple(Choice(*row) for row in saved.model.get("chosen", ())),
     )
+
+
+def read_trained(path: str | Path, accelerator: AcceleratorName) -> tuple[Trained, Scorecard | None, int]:
+    """What a forecaster saved: model and states, the scorecard, and the rows since it was fitted."""
+    saved = read_folder(path)
+    try:
+        trained, card = from_saved(saved, accelerator), saved.model["scorecard"]
+        return trained, None if card is None else Scorecard.from_json(card), int(saved.series["rows_since_fit"])
+    except AruError:
+        raise
+    except (KeyError, TypeError, ValueError, IndexError, RuntimeError, AttributeError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise StorageError(
+            f"{verbatim(path)} does not fit together ({verbatim(reason)})",
+            "Read it with the version of aru that wrote it.",
+        ) from error
 
 
 def _below(values: Mapping[str, Any], prefix: str) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from aru.data.jumps import Newest
 from aru.data.panel import Known, Observations, Panel, continuation, next_steps
 from aru.data.schema import Schema
 from aru.data.target import broken, refusal, warn_held, warn_new
-from aru.errors import ConfigError, LateError, Offending, ValueRangeError, quoted
+from aru.errors import REPORTED, ConfigError, LateError, ValueRangeError, quoted
 from aru.nn.tree import concat
 from aru.runtime.engine import Engine
 from aru.runtime.lateness import DUPLICATE, in_reach, judge_past, other_covariates
@@ -172,12 +172,11 @@ def _take_next(engine: Engine, style: FrameStyle, panel: Panel, record: Record) 
 
 def _late_error(name: str, left_out: dict[str, Any], clock: Clock | None) -> LateError:
     named = name_rows(left_out["unique_id"], left_out["ds"], clock)
-    shown = len(named.columns["ds"])
-    reasons, y = left_out["reason"][:shown], left_out["y"][:shown].tolist()
+    reasons, y = left_out["reason"][:REPORTED], left_out["y"][:REPORTED].tolist()
     return LateError(
         f"`{name}` has {len(named)} rows at or before the latest time of their series: {named} ({reasons[0]})",
         "Nothing was applied. Drop them, or pass `late='skip'`.",
-        rows=Offending({**named.columns, "y": y, "reason": reasons}, len(named)),
+        rows=named.beside({"y": y, "reason": reasons}),
     )
 
 

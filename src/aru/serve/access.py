@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import re
 import time
 from typing import Any
 
@@ -14,10 +15,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from aru.serve.answers import internal
 from aru.serve.logs import ACCESS, FIELDS
 from aru.serve.metrics import Metrics
-from aru.serve.options import LONGEST, Options, is_local
+from aru.serve.options import LONGEST, SCOPES, Options, TokenScope, is_local
 
 OPEN = frozenset({"/", "/docs", "/openapi.json", "/healthz", "/readyz"})  # need no token: they show no data
 STATIC_PATH = "/static/"
+FORECASTS = re.compile(r"/v1(/models/[^/]+)?/forecasts")
+WRITES = re.compile(r"/v1(/models/[^/]+)?/(observations|series/.*)", re.DOTALL)
 HUNG_UP = 499  # status in log and metrics of requests whose client went away, as nginx counts them
 HEADERS = [
     (b"x-content-type-options", b"nosniff"),
@@ -31,10 +34,18 @@ HEADERS = [
 ]
 
 
-class AccessGuard:
-    """Accepts requests with the token. Without a token, only requests whose Host header names this machine.
+def scope_of(method: str, path: str) -> TokenScope:
+    """The scope that a request needs. What is not known to read or write series is for administrators."""
+    if method in ("GET", "HEAD") or FORECASTS.fullmatch(path):
+        return "read"
+    return "write" if WRITES.fullmatch(path) else "admin"
 
-    This prevents DNS rebinding: web pages whose own host name points to 127.0.0.1.
+
+class AccessGuard:
+    """Accepts requests with a token that allows them.
+
+    Without tokens, only requests whose Host header names this machine are accepted. This prevents DNS rebinding: web
+    pages whose own host name points to 127.0.0.1.
     """
 
     # Written by hand: starlette's TrustedHostMiddleware knows no address ranges, reads [::1] only in its latest
@@ -43,7 +54,7 @@ class AccessGuard:
 
     def __init__(self, app: ASGIApp, options: Options) -> None:
         self._app = app
-        self._token = None if options.token is None else f"Bearer {options.token}".encode()
+        self._tokens = [(f"Bearer {token}".encode(), scope) for token, scope in options.tokens.items()]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it."""
@@ -52,16 +63,22 @@ class AccessGuard:
 
     def _refusal(self, scope: Scope) -> JSONResponse | None:
         headers = Headers(scope=scope)
-        if self._token is None:
+        if not self._tokens:
             if is_local(_host(headers.get("host", ""))):
                 return None
             return _refuse(400, "HostError", "Without a token this service answers only to 127.0.0.1 and localhost.")
-        given = headers.get("authorization", "").encode("latin-1")
-        if _is_open(scope["path"]) or hmac.compare_digest(given, self._token):
+        if _is_open(scope["path"]):
             return None
-        answer = _refuse(401, "TokenError", "Send the token of this service as 'Authorization: Bearer TOKEN'.")
-        answer.headers["WWW-Authenticate"] = "Bearer"
-        return answer
+        given = headers.get("authorization", "").encode("latin-1")
+        found = [scope_ for token, scope_ in self._tokens if hmac.compare_digest(given, token)]  # all are compared
+        if not found:
+            answer = _refuse(401, "TokenError", "Send a token of this service as 'Authorization: Bearer TOKEN'.")
+            answer.headers["WWW-Authenticate"] = "Bearer"
+            return answer
+        needed = scope_of(scope["method"], scope["path"])
+        if SCOPES.index(found[0]) >= SCOPES.index(needed):
+            return None
+        return _refuse(403, "ScopeError", f"This needs a token of scope {needed}; this one is for {found[0]}.")
 
 
 def _is_open(path: str) -> bool:

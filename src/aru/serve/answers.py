@@ -14,11 +14,13 @@ from starlette.responses import JSONResponse, Response
 from aru.errors import AruError, ConfigError, InputError, LateError, StorageError, UnknownSeriesError, reword
 from aru.serve import schemas
 from aru.serve.batching import Busy
+from aru.serve.house import UnknownModel
 from aru.serve.incoming import BadBody, TooLarge
 from aru.serve.logs import LOG
 from aru.serve.metrics import Metrics
 from aru.serve.outgoing import offending_rows
 from aru.serve.requests import InvalidBody, UnknownFormat, list_faults
+from aru.serve.rollout import RolloutError
 
 WORDS = {
     "df": "observations",
@@ -32,8 +34,9 @@ WORDS = {
 REASONS = {
     400: "The body is not of the type that its header says, or the host is unknown.",
     401: "The token is missing or wrong.",
-    404: "A series is not known.",
-    409: "Rows are late or contradict what was consumed; nothing was applied.",
+    403: "The token does not allow this.",
+    404: "A series or a model is not known.",
+    409: "Rows are late or contradict what was consumed, or versions do not allow this step; nothing was changed.",
     413: "The body or the number of rows is beyond the limit.",
     415: "The type of the body is not known.",
     422: "The rows or parameters cannot be used; nothing was applied.",
@@ -44,7 +47,9 @@ REASONS = {
 
 def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """For OpenAPI: the error responses of an endpoint, in addition to those of every endpoint."""
-    return {status: {"model": schemas.Failure, "description": REASONS[status]} for status in (400, 401, 500, *statuses)}
+    return {
+        status: {"model": schemas.Failure, "description": REASONS[status]} for status in (400, 401, 403, 500, *statuses)
+    }
 
 
 def failure(status: int, kind: str, message: str, **more: Any) -> JSONResponse:
@@ -83,6 +88,8 @@ def install(app: FastAPI, metrics: Metrics) -> None:
 
     answer(InputError, lambda e: refusal(422, e))
     answer(ConfigError, lambda e: refusal(422, e))
+    answer(RolloutError, lambda e: refusal(409, e))
+    answer(UnknownModel, lambda e: failure(404, "UnknownModelError", f"There is no model {str(e)[:100]!r}."))
     answer(UnknownSeriesError, lambda e: refusal(404, e))
     answer(LateError, lambda e: refusal(409, e))
     answer(StorageError, lambda e: internal(e, metrics, 503))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import anyio
 import anyio.to_thread
-from fastapi import FastAPI, Query, Request
+from fastapi import Depends, FastAPI, Query, Request
 from fastapi.openapi.utils import get_openapi
 from pydantic import Field, TypeAdapter
 from starlette.convertors import Convertor, register_url_convertor
@@ -21,17 +22,21 @@ from aru.runtime.forecasting import Predicted
 from aru.serve import outgoing, schemas
 from aru.serve.access import AccessGuard, RequestWatch
 from aru.serve.answers import documented, install
-from aru.serve.batching import Batcher
-from aru.serve.limits import Bodies
+from aru.serve.asked import ForecastRequest, ForgetRequest
+from aru.serve.batching import Busy
+from aru.serve.house import House
+from aru.serve.limits import MODEL_BYTES, Bodies
+from aru.serve.model_endpoints import MODEL_PATH, NAME_PARAMETER, ModelName, Pick, add_models
 from aru.serve.options import MANY_LEVELS, Options
-from aru.serve.requests import Reader, UnknownFormat
-from aru.serve.service import ForecastRequest, ForgetRequest, Service, UpdateRequest
+from aru.serve.requests import Reader, content_type
+from aru.serve.rollout import Superseded
+from aru.serve.served import Served
 from aru.serve.tables import ARROW, CSV, JSON
-from aru.stream import Stream
 
 LARGE = 2**16  # larger bodies (bytes) and answers (cells) are handled by a thread instead of the event loop
 STATIC_FOLDER = Path(__file__).with_name("static")
 LARGE_AT_ONCE = 2  # of these at a time: an object of Python takes far more memory than its text
+SWITCHES = 3  # how often the champion may change while a request waits
 API_DESCRIPTION = """\
 New observations adapt the forecasts of their series at once. Tables go in as JSON, CSV or Arrow stream by
 `Content-Type`, and forecasts come out by `Accept`. An answer to observations is sent when they are safe on disk; to
@@ -52,56 +57,81 @@ class IdConvertor(Convertor[str]):
         return value
 
 
-def create_app(stream: Stream, options: Options) -> FastAPI:
-    """The service of one stream, warmed up. It closes the stream when it stops."""
-    service = Service(stream, options.monitor)
+def create_app(house: House) -> FastAPI:
+    """The app of all models of a house. It closes the house when it stops."""
+    options = house.options
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        waiting = 10 * options.max_rows
-        app.state.updates = Batcher(service.update, options.max_rows, waiting, service.watch)
-        app.state.forecasts = Batcher(service.forecast, options.max_rows, waiting)
+        app.state.started = True
         try:
             yield
         finally:
-            for batcher in (app.state.updates, app.state.forecasts):
-                await anyio.to_thread.run_sync(batcher.close)
-            service.close()
+            await anyio.to_thread.run_sync(house.close)
 
     register_url_convertor("id", IdConvertor())
     app = FastAPI(
         title="aru", version="1", description=API_DESCRIPTION, lifespan=lifespan, docs_url=None, redoc_url=None,
         openapi_url=None,
     )  # fmt: skip
-    install(app, service.metrics)
+    app.state.started = False
+    install(app, house.metrics)
     app.add_middleware(AccessGuard, options=options)
-    app.add_middleware(RequestWatch, metrics=service.metrics)
-    _add_stream(app, service, options)
-    _add_series(app, service)
-    _add_monitor(app, service)
-    _add_operations(app, service)
+    app.add_middleware(RequestWatch, metrics=house.metrics)
+    work = _Work(options)
+    for prefix, pick in (("/v1", _default(house)), (MODEL_PATH, _named(house))):
+        _add_stream(app, prefix, house, work)
+        _add_series(app, prefix, pick)
+        _add_monitor(app, prefix, pick)
+    add_models(app, house, _named(house), work.models)
+    _add_operations(app, house)
     _add_pages(app)
     return app
 
 
-def _add_stream(app: FastAPI, service: Service, options: Options) -> None:
-    reader, bodies = Reader(service, options.max_rows), Bodies(options.max_bytes)
-    few = anyio.CapacityLimiter(LARGE_AT_ONCE)
+def _default(house: House) -> Pick:
+    async def find() -> Served:
+        return house.find(house.default)
 
-    async def off_loop(size: int, work: Callable[[], Any], waits: bool = False) -> Any:
+    return find
+
+
+def _named(house: House) -> Pick:
+    async def find(name: ModelName) -> Served:
+        return house.find(name)
+
+    return find
+
+
+class _Work:
+    """Bodies within limits, and threads for large ones."""
+
+    def __init__(self, options: Options) -> None:
+        self.max_rows = options.max_rows
+        self.bodies, self.models = Bodies(options.max_bytes), Bodies(MODEL_BYTES, at_once=1)
+        self._few = anyio.CapacityLimiter(LARGE_AT_ONCE)
+
+    async def off_loop(self, size: int, work: Callable[[], Any], waits: bool = False) -> Any:
         """Run small work in the event loop, unless it may wait for a file, and large work in one of few threads."""
         if size > LARGE:
-            return await anyio.to_thread.run_sync(work, limiter=few)
+            return await anyio.to_thread.run_sync(work, limiter=self._few)
         return await anyio.to_thread.run_sync(work) if waits else work()
 
+
+def _add_stream(app: FastAPI, prefix: str, house: House, work: _Work) -> None:
+    # FastAPI takes a tenth of the time of a small request to resolve a dependency, so these do without it.
+    named = {"parameters": [NAME_PARAMETER]} if prefix == MODEL_PATH else {}
+
+    def served_by(request: Request) -> Served:
+        return house.find(request.path_params.get("name", house.default))
+
     @app.post(
-        "/v1/observations",
+        f"{prefix}/observations",
         tags=["stream"],
         summary="Take in new observations",
-        responses={200: {"model": schemas.UpdateReport}, **documented(409, 413, 415, 422, 503)},
-        openapi_extra=_body(
-            schemas.ObservationsBody, "Observations with a header or a schema: unique_id, ds, y, covariates."
-        ),
+        responses={200: {"model": schemas.UpdateReport}, **documented(404, 409, 413, 415, 422, 503)},
+        openapi_extra=named
+        | _body(schemas.ObservationsBody, "Observations with a header or a schema: unique_id, ds, y, covariates."),
     )
     async def observations(
         request: Request,
@@ -117,20 +147,25 @@ def _add_stream(app: FastAPI, service: Service, options: Options) -> None:
         as the store keeps. Rows far ahead of the newest time of all series are refused, unless `allow_jump` says that
         they are right. CSV and Arrow bodies may have the static covariates of new series as columns.
         """
-        content = _content_type(request)
-        async with bodies.of(request) as body:
-            made: UpdateRequest = await off_loop(len(body), lambda: reader.update(body, content, late, allow_jump))
-            return JSONResponse(await app.state.updates.submit(made, made.size))
+        content, served = content_type(request), served_by(request)
+        async with work.bodies.of(request) as body:
+            for _ in range(SWITCHES):
+                reader = Reader(served.service, work.max_rows, served.keeps)
+                made = await work.off_loop(len(body), partial(reader.update, body, content, late, allow_jump))
+                with contextlib.suppress(Superseded):  # it is read anew, for the champion of now
+                    return JSONResponse(await served.updates.submit(made, made.size))
+        raise Busy
 
     @app.post(
-        "/v1/forecasts",
+        f"{prefix}/forecasts",
         tags=["stream"],
         summary="Forecast the next steps",
         responses={
             200: {"model": schemas.Forecasts, "content": {CSV: {}, ARROW: {}}},
             **documented(404, 413, 415, 422, 503),
         },
-        openapi_extra=_body(schemas.ForecastBody, "Known covariates of the next steps: unique_id, ds, covariates."),
+        openapi_extra=named
+        | _body(schemas.ForecastBody, "Known covariates of the next steps: unique_id, ds, covariates."),
     )
     async def forecasts(
         request: Request,
@@ -141,77 +176,89 @@ def _add_stream(app: FastAPI, service: Service, options: Options) -> None:
         ] = [],  # noqa: B006
     ) -> Response:
         """Forecast the next h steps of each series from its present state. States do not change."""
-        content = _content_type(request)
-        async with bodies.of(request) as body:
-            made: ForecastRequest = await off_loop(
-                len(body), lambda: reader.forecast(body, content, unique_id, level), waits=True
+        content, served = content_type(request), served_by(request)
+        async with work.bodies.of(request) as body:
+            service = served.service
+            made: ForecastRequest = await work.off_loop(
+                len(body),
+                lambda: Reader(service, work.max_rows).forecast(body, content, unique_id, level),
+                waits=True,
             )
             rows = len(made.ids) * service.runtime.h
-            found: Predicted = await app.state.forecasts.submit(made, rows)
-        encode = _encoder(request.headers.get("accept", ""), service.datetime)
-        answer: Response = await off_loop(rows * len(found.columns), lambda: encode(found))
+            found: Predicted = await served.forecasts.submit(made, rows)
+        encode = _encoder(request.headers.get("accept", ""), served.service.datetime)
+        answer: Response = await work.off_loop(rows * len(found.columns), lambda: encode(found))
         return answer
 
 
-def _add_series(app: FastAPI, service: Service) -> None:
+def _add_series(app: FastAPI, prefix: str, pick: Pick) -> None:
+    served_here = Depends(pick)
+
     @app.get(
-        "/v1/series",
+        f"{prefix}/series",
         tags=["series"],
         summary="List series",
-        responses={200: {"model": schemas.SeriesPage}, **documented(422, 503)},
+        responses={200: {"model": schemas.SeriesPage}, **documented(404, 422, 503)},
     )
     def pages(
         limit: Annotated[int, Query(ge=1, le=1000)] = 100,
         cursor: Annotated[str | None, Query(description="next_cursor of the page before.")] = None,
         query: Annotated[str, Query(description="Part of the name, in any case.")] = "",
+        served: Served = served_here,
     ) -> Response:
         """Series in order of their names, page by page."""
-        return JSONResponse(service.page(limit, cursor, query))
+        return JSONResponse(served.service.page(limit, cursor, query))
 
     @app.get(
-        "/v1/series/{unique_id:id}",
+        f"{prefix}/series/{{unique_id:id}}",
         tags=["series"],
         summary="Look at a series",
         responses={200: {"model": schemas.SeriesReport}, **documented(404, 422, 503)},
     )
-    def series(unique_id: str) -> Response:
+    def series(unique_id: str, served: Served = served_here) -> Response:
         """Latest row, number of observations, and how well recent forecasts did."""
-        return JSONResponse(service.series(unique_id))
+        return JSONResponse(served.service.series(unique_id))
 
     @app.delete(
-        "/v1/series/{unique_id:id}",
+        f"{prefix}/series/{{unique_id:id}}",
         tags=["series"],
         summary="Forget a series",
         responses={200: {"model": schemas.Forgotten}, **documented(404, 422, 503)},
     )
-    async def forget(unique_id: str) -> Response:
+    async def forget(unique_id: str, served: Served = served_here) -> Response:
         """Delete the state of a series. Its next observation begins a new series."""
-        return JSONResponse(await app.state.updates.submit(ForgetRequest([service.key(unique_id)]), 1))
+        for _ in range(SWITCHES):
+            with contextlib.suppress(Superseded):
+                wanted = ForgetRequest([served.service.key(unique_id)])
+                return JSONResponse(await served.updates.submit(wanted, 1))
+        raise Busy
 
 
-def _add_monitor(app: FastAPI, service: Service) -> None:
+def _add_monitor(app: FastAPI, prefix: str, pick: Pick) -> None:
+    served_here = Depends(pick)
+
     @app.get(
-        "/v1/monitor/fleet",
+        f"{prefix}/monitor/fleet",
         tags=["monitor"],
         summary="All series at a glance",
-        responses={200: {"model": schemas.Fleet}, **documented(503)},
+        responses={200: {"model": schemas.Fleet}, **documented(404, 503)},
     )
-    def fleet() -> Response:
+    def fleet(served: Served = served_here) -> Response:
         """Number of series, rate of observations, accuracy with and without adaptation, and drifting series."""
-        return JSONResponse(service.fleet())
+        return JSONResponse({**served.present().fleet(), "rollout": served.report()})
 
     @app.get(
-        "/v1/monitor/series/{unique_id:id}",
+        f"{prefix}/monitor/series/{{unique_id:id}}",
         tags=["monitor"],
         summary="History and forecasts of a series",
         responses={200: {"model": schemas.SeriesMonitor}, **documented(404, 422, 503)},
     )
-    def watched(unique_id: str) -> Response:
+    def watched(unique_id: str, served: Served = served_here) -> Response:
         """The latest rows with their forecasts, and the present forecast with its local part."""
-        return JSONResponse(service.watched(unique_id))
+        return JSONResponse(served.present().watched(unique_id))
 
 
-def _add_operations(app: FastAPI, service: Service) -> None:
+def _add_operations(app: FastAPI, house: House) -> None:
     @app.get("/healthz", tags=["operations"], responses={200: {"model": schemas.Health}, **documented()})
     async def healthz() -> Response:
         """The process is alive."""
@@ -223,8 +270,8 @@ def _add_operations(app: FastAPI, service: Service) -> None:
         responses={200: {"model": schemas.Health}, 503: {"model": schemas.Health}, **documented()},
     )
     def readyz() -> Response:
-        """The model is loaded and warmed up, the service handles requests, and the store's disk takes bytes."""
-        status = _readiness(app, service)
+        """Models are loaded and warmed up, requests are worked on, and the stores can be read and written."""
+        status = house.status() if app.state.started else "starting"
         return JSONResponse({"status": status}, 200 if status == "ok" else 503)
 
     @app.get(
@@ -234,10 +281,8 @@ def _add_operations(app: FastAPI, service: Service) -> None:
         response_class=Response,
     )
     def metrics() -> Response:
-        """Requests, latencies, errors, rows, series, and rolling accuracy, for Prometheus."""
-        for name in ("updates", "forecasts"):
-            service.metrics.waiting.labels(name).set(getattr(app.state, name).waiting)
-        return Response(service.scrape(), media_type="text/plain; version=0.0.4")
+        """Requests, latencies, errors, rows, series, accuracy, drift, versions and sizes, for Prometheus."""
+        return Response(house.metrics.render(), media_type="text/plain; version=0.0.4")
 
 
 def _add_pages(app: FastAPI) -> None:
@@ -253,22 +298,6 @@ def _add_pages(app: FastAPI) -> None:
     for path, name in pages.items():
         app.add_api_route(path, _file(STATIC_FOLDER / name), include_in_schema=False)
     app.mount("/static", StaticFiles(directory=STATIC_FOLDER))
-
-
-def _readiness(app: FastAPI, service: Service) -> str:
-    """The answer of /readyz. If a worker thread has died, requests would wait forever."""
-    if not hasattr(app.state, "forecasts"):
-        return "starting"
-    if not (app.state.updates.running and app.state.forecasts.running):
-        return "stopping"
-    return "ok" if service.disk.writable() else "unwritable"
-
-
-def _content_type(request: Request) -> str:
-    """The type of the body. It is required, because a web page of another site cannot send these types unasked."""
-    if request.headers.get("content-encoding", "identity") != "identity":
-        raise UnknownFormat("Compressed bodies are not known: send them as they are.")
-    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 def _encoder(accept: str, datetime: Clock | None) -> Callable[[Predicted], Response]:
@@ -301,7 +330,7 @@ def _body(kind: Any, table: str) -> dict[str, Any]:
 def _openapi(app: FastAPI) -> dict[str, Any]:
     """FastAPI's OpenAPI document, with the types of request bodies and the token added."""
     document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
-    bodies = [TypeAdapter(kind) for kind in (schemas.ObservationsBody, schemas.ForecastBody)]
+    bodies = [TypeAdapter(kind) for kind in (schemas.ObservationsBody, schemas.ForecastBody, schemas.Step)]
     _, types = TypeAdapter.json_schemas(
         [(i, "validation", body) for i, body in enumerate(bodies)], ref_template="#/components/schemas/{model}"
     )

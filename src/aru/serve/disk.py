@@ -1,4 +1,4 @@
-"""Whether a store takes bytes: the disk of a file, the server of a database."""
+"""Whether a store can be used: a file and its disk, or a database."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from aru.errors import StorageError
 from aru.store import SQLiteStore, Store
 
 PROBE_BYTES, PROBE_SECONDS = 2**20, 1.0
+PROBE = "probe"  # key of the record
 
 
 class DiskProbe:
-    """Tries it at most once a second: writes a file that has no name, or asks a database."""
+    """Tries it at most once a second: reads the store, and writes a nameless file beside it, or a small record."""
 
     def __init__(self, store: Store) -> None:
         self._store, self._lock = store, threading.Lock()
         self._again, self._writable = 0.0, True
 
     def writable(self) -> bool:
-        """Whether bytes could be written lately."""
+        """Whether the store could be read, and bytes written, lately."""
         with self._lock:
             if time.monotonic() >= self._again:
                 self._writable = self._takes()
@@ -30,11 +31,13 @@ class DiskProbe:
             return self._writable
 
     def _takes(self) -> bool:
-        if isinstance(self._store, SQLiteStore):
-            return _takes_bytes(self._store.path.absolute().parent)
         try:
             with self._store.reading() as view:
                 view.version()
+            if isinstance(self._store, SQLiteStore):  # whose writers might be at work for long
+                return _takes_bytes(self._store.path.absolute().parent)
+            with self._store.writing([]) as change:
+                change.put([PROBE], [str(time.time()).encode()], "service")
         except StorageError:
             return False
         return True

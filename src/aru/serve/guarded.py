@@ -15,7 +15,6 @@ from aru.serve.logs import LOG
 from aru.serve.metrics import Metrics
 from aru.serve.monitor import Monitor
 
-MONITOR = ".monitor"  # ending of the file beside the states
 PASSING = ("locked", "full", "I/O")  # errors of SQLite that are not about its file
 DAMAGES = (sqlite3.Error, StorageError, ValueError, TypeError, OverflowError)  # what reading a damaged file may raise
 Answer = TypeVar("Answer")
@@ -26,17 +25,16 @@ class GuardedMonitor:
 
     Args:
         runtime: The runtime of the series.
-        states: The file of the states, beside which the monitor's is; None keeps it in memory.
+        file: The monitor's file; None takes one that is deleted in the end.
         metrics: Where failures are counted.
         on: Whether there is a monitor at all.
     """
 
-    def __init__(self, runtime: ForecastRuntime, states: Path | None, metrics: Metrics, on: bool) -> None:
+    def __init__(self, runtime: ForecastRuntime, file: Path | None, metrics: Metrics, on: bool) -> None:
         self._metrics = metrics
         self._monitor: Monitor | None = None
-        path = None if states is None else states.with_name(states.name + MONITOR)
         try:
-            self._monitor = Monitor(runtime, path) if on else None
+            self._monitor = Monitor(runtime, file) if on else None
         except StorageError:
             self._failed("there is no monitoring")
 

@@ -6,6 +6,7 @@ requests it is batched with.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import re
 import struct
@@ -52,7 +53,18 @@ def from_rows(rows: Sequence[Mapping[str, Any]], kinds: ColumnKinds, fixed: Sequ
         except KeyError:
             raise _lacking(rows, column, name) from None
         columns[column] = _column(column, np.array([*values, None], object)[:-1], kinds, name)
+    if kinds.others:
+        more = dict.fromkeys(key for row in rows for key in row if key not in columns)
+        for column in list(more)[:MOST_COLUMNS]:
+            columns[column] = np.array([*(_scalar(row.get(column)) for row in rows), None], object)[:-1]
     return columns
+
+
+def _scalar(value: Any) -> Any:
+    """A value of a column that the model does not know, as far as it can be kept."""
+    if type(value) is str and len(value) > LONGEST:
+        return None
+    return value if type(value) in (str, int, float, bool) else None
 
 
 def _lacking(rows: Sequence[Mapping[str, Any]], column: str, name: str) -> ColumnError:
@@ -67,7 +79,7 @@ def _lacking(rows: Sequence[Mapping[str, Any]], column: str, name: str) -> Colum
 
 
 def from_csv(body: bytes, kinds: ColumnKinds, name: str, most: int) -> Columns:
-    """A CSV body of at most `most` rows, with a header. Other columns are ignored."""
+    """A CSV body of at most `most` rows, with a header."""
     if body[: body.find(b"\n")].count(b",") > MOST_COLUMNS:
         raise BadBody(f"The table has more than {MOST_COLUMNS:,} columns.")
     lines = max(body.count(b"\n"), body.count(b"\r"))
@@ -177,7 +189,11 @@ def _from_table(table: pa.Table, kinds: ColumnKinds, name: str, most: int) -> Co
         raise ColumnError(f"{name} has several columns of the same name", "Keep one.", columns=repeated)
     require(have, ["unique_id"], name)
     wanted = {"unique_id", "ds", "y", *kinds.names}
-    return {c: _column(c, _to_numpy(table[c], c, name), kinds, name) for c in have if c in wanted}
+    columns = {c: _column(c, _to_numpy(table[c], c, name), kinds, name) for c in have if c in wanted}
+    for c in (c for c in have if kinds.others and c not in wanted):
+        with contextlib.suppress(ColumnError):
+            columns[c] = np.array([*map(_scalar, _to_numpy(table[c], c, name).tolist()), None], object)[:-1]
+    return columns
 
 
 def require(have: Collection[str], names: Sequence[str], table: str) -> None:

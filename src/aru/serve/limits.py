@@ -12,17 +12,19 @@ from aru.serve.incoming import TooLarge
 
 DIGITS = 18  # of a number of bytes
 BODIES = 8  # times the bytes of the largest body that all bodies may have that are worked on at a time
+MODEL_BYTES = 2**29  # of the archive of a model
 
 
 class Bodies:
     """Reads the bodies of requests. Neither starlette nor uvicorn limits their size.
 
     Args:
-        most: Bytes of a body; more are refused. Of all bodies until they are answered: BODIES times that.
+        most: Bytes of a body; more are refused.
+        at_once: Of all bodies until they are answered: so many times that.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most, self._held = most, 0
+    def __init__(self, most: int, at_once: int = BODIES) -> None:
+        self._most, self._all, self._held = most, at_once * most, 0
 
     @contextlib.asynccontextmanager
     async def of(self, request: Request) -> AsyncIterator[bytes]:
@@ -39,7 +41,7 @@ class Bodies:
                 self._held += len(part)
                 if held > self._most:
                     raise self._too_large()
-                if self._held > BODIES * self._most:
+                if self._held > self._all:
                     raise Busy
             whole = bytes(body)
             del body

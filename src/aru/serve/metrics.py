@@ -1,87 +1,107 @@
-"""Metrics for Prometheus, and the recent rate of observations."""
+"""Metrics for Prometheus, and the recent rate of observations.
+
+Counters and histograms are counted where things happen. If several processes share a port, prometheus_client keeps them
+in files of a folder (PROMETHEUS_MULTIPROC_DIR), and whoever is asked adds up those of all processes. What a store or a
+monitor knows is looked up when Prometheus asks (`Figures`).
+"""
 
 from __future__ import annotations
 
 import collections
-import math
+import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.registry import Collector
 
 RATE_SECONDS = 60.0
 ROW_OUTCOMES = ("applied", "duplicates", "corrected", "late", "rejected")
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 BATCH_BUCKETS = tuple(4.0**i for i in range(10))
+SHARED_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
+# What is looked up when Prometheus asks: name, text, and labels beside that of the model.
+FIGURES = {
+    "aru_ready": ("Whether requests can be answered.", ()),
+    "aru_series": ("Known series.", ()),
+    "aru_newest_observation_age_seconds": ("Time since the newest `ds` of any series.", ()),
+    "aru_rolling_nd": ("Sum of |y - median| over sum of |y|, of recent forecasts.", ("forecast",)),
+    "aru_rolling_coverage": ("Share of recent values inside the interval of their forecast.", ("level",)),
+    "aru_scored_rows": ("Recent values that were compared with a forecast.", ()),
+    "aru_drifting_share": ("Share of series that drift.", ()),
+    "aru_store_bytes": ("Size of the store of the champion.", ()),
+    "aru_kept_bytes": ("Size of the rows that are kept.", ()),
+    "aru_version_info": ("Versions of the model.", ("version", "role", "status", "fingerprint", "h", "freq", "method")),
+    "aru_shadow_behind_entries": ("Entries of the journal that a version has not taken in.", ("version",)),
+    "aru_shadow_refused_rows": ("Rows of the champion that a version could not take.", ("version",)),
+    "aru_contest_nd": ("Error of champion and shadow on the same rows.", ("role",)),
+    "aru_contest_rows": ("Rows on which champion and shadow were compared.", ()),
+}
+Figure = tuple[str, Mapping[str, str], float | None]  # name, labels, value; None: not known
 
 
 class Metrics:
-    """Counters of one service, in a registry of its own."""
+    """Counters of one service, in a registry of its own. `figures` looks up what only stores and monitors know."""
 
-    def __init__(self) -> None:
-        registry = self._registry = CollectorRegistry()
-        route = ("method", "route")
+    def __init__(self, figures: Callable[[], Iterable[Figure]] = lambda: ()) -> None:
+        self._registry = registry = CollectorRegistry()
+        self._figures = _Figures(figures)
+        route, model = ("method", "route"), ("model",)
+
+        def histogram(name: str, text: str, labels: tuple[str, ...], buckets: tuple[float, ...] = SECONDS) -> Histogram:
+            return Histogram(name, text, labels, buckets=buckets, registry=registry)
+
         self.requests = Counter("aru_http_requests", "Requests answered.", (*route, "status"), registry=registry)
-        self.seconds = Histogram(
-            "aru_http_request_seconds", "Time to the answer.", route, buckets=SECONDS, registry=registry
-        )
-        self.rows = Counter("aru_rows", "Observations by what became of them.", ("outcome",), registry=registry)
-        self.batch_rows = Histogram(
-            "aru_batch_rows", "Observations computed together.", buckets=BATCH_BUCKETS, registry=registry
-        )
-        self.batch_seconds = Histogram(
-            "aru_batch_seconds", "Time to compute and store a batch.", buckets=SECONDS, registry=registry
-        )
-        self.waiting = Gauge("aru_rows_waiting", "Rows that wait for their turn.", ("queue",), registry=registry)
-        self.series = Gauge("aru_series", "Known series.", registry=registry)
-        self.nd = Gauge(
-            "aru_rolling_nd", "Sum of |y - median| over sum of |y|, of recent forecasts.", ("forecast",),
-            registry=registry,
+        self.seconds = histogram("aru_http_request_seconds", "Time to the answer.", route)
+        self.rows = Counter("aru_rows", "Observations by what became of them.", ("model", "outcome"), registry=registry)
+        self.batch_rows = histogram("aru_batch_rows", "Observations computed together.", model, BATCH_BUCKETS)
+        self.batch_seconds = histogram("aru_batch_seconds", "Time to compute and store a batch.", model)
+        self.forecast_seconds = histogram("aru_forecast_seconds", "Time to compute a batch of forecasts.", model)
+        self.waiting = Gauge(
+            "aru_rows_waiting", "Rows that wait for their turn.", ("model", "queue"), registry=registry,
+            multiprocess_mode="livesum",
         )  # fmt: skip
-        self.coverage = Gauge(
-            "aru_rolling_coverage", "Share of recent values inside the 80 % interval of their forecast.",
-            registry=registry,
-        )  # fmt: skip
-        self.drifting = Gauge(
-            "aru_drifting_share",
-            "Share of series whose latest window had over 1.5 times the error of those before.",
-            registry=registry,
-        )
-        self.newest_age = Gauge(
-            "aru_newest_observation_age_seconds", "Time since the newest `ds` of any series.", registry=registry
-        )
-        self.forecast_seconds = Histogram(
-            "aru_forecast_seconds", "Time to compute a batch of forecasts.", buckets=SECONDS, registry=registry
-        )
-        self.model = Info("aru_model", "The model: its name, horizon, frequency and version.", registry=registry)
-        self.monitor_seconds = Counter("aru_monitor_seconds", "Time spent on monitoring.", registry=registry)
+        self.monitor_seconds = Counter("aru_monitor_seconds", "Time spent on monitoring.", model, registry=registry)
         self.errors = Counter("aru_errors", "Failures of the service itself.", registry=registry)
 
-        for unknown in (self.coverage, self.drifting, self.newest_age):
-            unknown.set(math.nan)
+    def begin(self, model: str) -> None:
+        """Show the counters of a model from the start."""
         for outcome in ROW_OUTCOMES:
-            self.rows.labels(outcome)
-
-    def describe(self, name: str, h: str, freq: str, version: str) -> None:
-        """Set the description of the model."""
-        self.model.info({"name": name, "h": h, "freq": freq, "version": version})
-
-    def set_accuracy(self, accuracy: Mapping[str, float | None]) -> None:
-        """Set the figures of all series; None is unknown."""
-        for label, name in (("adapted", "nd"), ("global", "nd_global")):
-            self.nd.labels(label).set(as_number(accuracy[name]))
-        self.coverage.set(as_number(accuracy["coverage_80"]))
+            self.rows.labels(model, outcome)
 
     def render(self) -> bytes:
         """The text that Prometheus scrapes."""
-        text: bytes = generate_latest(self._registry)
+        registry = self._registry
+        if SHARED_FOLDER in os.environ:
+            registry = CollectorRegistry()
+            MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+        looked_up = CollectorRegistry()
+        looked_up.register(self._figures)
+        text: bytes = generate_latest(registry) + generate_latest(looked_up)
         return text
 
 
-def as_number(value: float | None) -> float:
-    """NaN for what is unknown."""
-    return math.nan if value is None else value
+class _Figures(Collector):
+    def __init__(self, find: Callable[[], Iterable[Figure]]) -> None:
+        self._find = find
+
+    def describe(self) -> Iterable[GaugeMetricFamily]:
+        return ()  # so that nothing is looked up when it is registered
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        found: dict[str, list[tuple[Mapping[str, str], float]]] = {name: [] for name in FIGURES}
+        for name, labels, value in self._find():
+            if value is not None:
+                found[name].append((labels, value))
+        for name, (text, more) in FIGURES.items():
+            names = ("model", *more)
+            family = GaugeMetricFamily(name, text, labels=names)
+            for given, value in found[name]:
+                family.add_metric([given.get(label, "") for label in names], value)
+            yield family
 
 
 class RowRate:

@@ -4,14 +4,15 @@ For each series the state at an origin is kept. After a window of rows the forec
 without adaptation, and compared with the actual values (`aru.runtime.truth`). The present state is the next origin. So
 a series costs two forecasts per window, however often it is updated, with the covariates that came with the rows. The
 latest rows with their forecasts are kept in a ring of fixed size, as are the sums over all series at the latest times.
-The file may be deleted when no service uses it.
+Several processes of a machine may share the file. It may be deleted when no service uses it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,13 +27,14 @@ from aru.runtime import ForecastRuntime
 from aru.runtime.records import Record
 from aru.runtime.state import SeriesState, present_rows
 from aru.runtime.truth import usable, what_came
+from aru.serve.drift import DRIFTED, drift_of, latest_rows
 from aru.store import Key
 from aru.store.sqlite import VARIABLES
 
-DRIFTED = 1.5  # error of the latest window over that of the windows before, from which on a series drifts
 KEPT = 100  # latest rows of a series
 TIMES = 1000  # latest times at which any series was scored
-MONITOR_FORMAT = 1  # of the tables below
+MONITOR_FORMAT = 2  # of the tables below
+PATIENT = 30.0  # seconds to wait for another process
 QUANTILES = (0.5, 0.1, 0.9)
 ROW = np.dtype(
     [("ds", "<i8"), *((n, "<f8") for n in ("y", "median", "lo_80", "hi_80", "median_global", "local"))]
@@ -72,12 +74,18 @@ class AccuracySums(NamedTuple):
 
 
 class Monitor:
-    """Watches the series of one model. Safe for several threads."""
+    """Watches the series of one model. Safe for several threads and processes.
 
-    def __init__(self, runtime: ForecastRuntime, path: Path | None) -> None:
+    Args:
+        runtime: The runtime of the series.
+        path: The file; None takes one that is deleted in the end.
+        window: Rows after which forecasts are scored; None takes as many as a forecast has and a context holds.
+    """
+
+    def __init__(self, runtime: ForecastRuntime, path: Path | None, window: int | None = None) -> None:
         self._runtime = runtime
         self._lock = threading.Lock()
-        self._window = min(runtime.h, runtime.no_records().now.context.rows.y.shape[1])
+        self._window = largest_window(runtime) if window is None else window
         about = runtime.describe()
         self._database = _connect(path, f"{about.fingerprint} {about.size} {KEPT} {MONITOR_FORMAT}")
 
@@ -85,19 +93,17 @@ class Monitor:
         """Score series with their states after an update."""
         for at in range(0, len(ids), MONITORED_AT_ONCE):
             index = torch.arange(at, min(at + MONITORED_AT_ONCE, len(ids)), device=state.last.device)
-            with self._lock, self._database:
-                self._observe(list(ids[at : at + MONITORED_AT_ONCE]), take(state, index))
+            self._observe(list(ids[at : at + MONITORED_AT_ONCE]), take(state, index))
 
     def forget(self, ids: Iterable[Key]) -> None:
         """Remove series."""
-        with self._lock, self._database:
+        with self._writing():
             for table in ("kept", "scores"):
                 self._database.executemany(f"DELETE FROM {table} WHERE id = ?", [(key,) for key in ids])
 
     def scores(self, ids: Sequence[Key]) -> dict[Key, AccuracySums]:
         """The accuracy of these series, where a window has passed."""
-        with self._lock:
-            found = self._read(ids, f"id, {SUMS}", "scores")
+        found = self._read(ids, f"id, {SUMS}", "scores")
         return {key: score for key, sums in found.items() if (score := AccuracySums(*sums)).scored}
 
     def fleet(self) -> AccuracySums:
@@ -105,6 +111,10 @@ class Monitor:
         sums = SUMS.replace(", ", "), sum(")
         (found,) = self._select(f"SELECT sum({sums}) FROM scores", ())
         return AccuracySums(*(value or 0 for value in found))
+
+    def errors(self) -> dict[Key, float]:
+        """The error of every series that was scored, over the rows that are kept."""
+        return dict(self._select("SELECT id, error FROM scores WHERE scored > 0", ()))
 
     def helped(self) -> tuple[int, int, int]:
         """Number of series that were scored, and of those for which the adapted forecast was better, and worse."""
@@ -118,20 +128,41 @@ class Monitor:
         return [(ds, AccuracySums(*sums)) for ds, *sums in found]
 
     def drifting(self, limit: int) -> list[tuple[Key, float, AccuracySums]]:
-        """The series whose error rose most in the latest window, relative to the windows before."""
+        """The series that drift most (`aru.serve.drift`)."""
         statement = f"SELECT id, drift, {SUMS} FROM scores WHERE drift IS NOT NULL ORDER BY drift DESC LIMIT ?"
         return [(key, drift, AccuracySums(*rest)) for key, drift, *rest in self._select(statement, (limit,))]
 
     def drifting_share(self) -> float | None:
-        """The share of series whose error rose by more than DRIFTED; None if it is known of no series."""
+        """The share of series that drift; None if it is known of no series."""
         ((share,),) = self._select("SELECT avg(drift > ?) FROM scores WHERE drift IS NOT NULL", (DRIFTED,))
         return None if share is None else float(share)
 
     def rings(self, ids: Sequence[Key]) -> dict[Key, Ring]:
         """The rows of series up to their latest origins, with their forecasts."""
-        with self._lock:
-            found = self._read(ids, "id, ring", "kept")
+        found = self._read(ids, "id, ring", "kept")
         return {key: ring[ring["ds"] != NEVER] for key, (blob,) in found.items() for ring in _rings([blob])}
+
+    def drift(self, key: Key) -> dict[str, float] | None:
+        """The drift of one series, its error (ND) over the latest rows and over those before; None: not known."""
+        (ring,) = self._read([key], "id, ring", "kept").get(key, (b"",))
+        rings = _rings([ring]) if ring else np.zeros((1, 0), ROW)
+        drift = float(ring_drift(rings, self._window)[0]) if ring else np.nan
+        if not np.isfinite(drift):
+            return None
+        scored, (_, error, _, size, _) = _is_scored(rings), _terms(rings)
+        latest = np.arange(KEPT) >= KEPT - latest_rows(self._window, KEPT)
+        errors = [
+            float(np.where(which, error, 0.0).sum() / max(np.where(which, size, 0.0).sum(), np.finfo(float).tiny))
+            for which in (scored & latest, scored & ~latest)
+        ]
+        return {
+            "drift": drift,
+            "limit": DRIFTED,
+            "error_latest": errors[0],
+            "error_before": errors[1],
+            "rows_latest": int((scored & latest).sum()),
+            "rows_before": int((scored & ~latest).sum()),
+        }
 
     def history(self, key: Key, state: SeriesState) -> Ring:
         """The latest rows of one series in this state, with their forecasts."""
@@ -150,6 +181,18 @@ class Monitor:
         with self._lock:
             return self._database.execute(statement, values).fetchall()
 
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        with self._lock:
+            self._database.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._database.execute("COMMIT")
+            except BaseException:
+                if self._database.in_transaction:
+                    self._database.execute("ROLLBACK")
+                raise
+
     def _observe(self, ids: list[Key], state: SeriesState) -> None:
         steps = state.steps.cpu().numpy()
         begun = self._read(ids, "id, step", "scores")
@@ -164,25 +207,39 @@ class Monitor:
         rings["ds"] = NEVER
         rings = _append(rings, context, valid.sum(1))
         old = np.flatnonzero(known[due])
+        scored = np.zeros((len(due), 0), ROW)
         if len(old):
-            rings[old] = self._continue([names[i] for i in old], take(now, torch.from_numpy(old).to(now.last.device)))
-        self._write(names, now, rings)
+            scored = np.zeros((len(due), self._window), ROW)
+            scored["ds"] = NEVER
+            later = take(now, torch.from_numpy(old).to(now.last.device))
+            rings[old], scored[old] = self._continue([names[i] for i in old], later)
+        blobs = self._runtime.encode(Record(now), names)
+        with self._writing():
+            # Another process may have scored a series meanwhile.
+            now_begun = self._select_in(names, "id, step", "scores")
+            mine = np.array([now_begun.get(key) == begun.get(key) for key in names])
+            self._add_times(scored[mine].ravel())
+            fresh = [i for i, own in enumerate(mine.tolist()) if own]
+            self._write([names[i] for i in fresh], [blobs[i] for i in fresh], now.steps[mine].tolist(), rings[mine])
 
-    def _continue(self, names: list[Key], now: SeriesState) -> Ring:
-        """The rings of series for which a window has passed, with that window's forecasts."""
+    def _continue(self, names: list[Key], now: SeriesState) -> tuple[Ring, Ring]:
+        """The rings of series for which a window has passed, with that window's forecasts; and the window's rows."""
         kept = self._read(names, "id, origin, ring", "kept")
         origin = self._runtime.decode([kept[name][0] for name in names], names).now
         context, valid = self._context(now)
         E = context.shape[1]
         passed = (now.steps - origin.steps).cpu().numpy()
         whole = np.flatnonzero(passed <= E)  # else the context no longer holds all rows after the origin
+        scored = np.zeros((len(names), self._window), ROW)
+        scored["ds"] = NEVER
         if len(whole):
             index = torch.from_numpy(whole).to(now.last.device)
-            self._fill_in(context, whole, take(origin, index), take(now, index), passed[whole])
-        return _append(_rings([kept[name][1] for name in names]), context, np.minimum(passed, valid.sum(1)))
+            scored[whole] = self._fill_in(context, whole, take(origin, index), take(now, index), passed[whole])
+        rings = _append(_rings([kept[name][1] for name in names]), context, np.minimum(passed, valid.sum(1)))
+        return rings, scored
 
-    def _fill_in(self, context: Ring, which: Ints, origin: SeriesState, now: SeriesState, passed: Ints) -> None:
-        """Write the forecasts of the window after the origin into the rows of the context."""
+    def _fill_in(self, context: Ring, which: Ints, origin: SeriesState, now: SeriesState, passed: Ints) -> Ring:
+        """Write the forecasts of the window after the origin into the rows of the context, and return these rows."""
         runtime, w = self._runtime, self._window
         ahead, y = what_came(origin, now, runtime.h)
         adapted, plain = runtime.both_forecasts(origin, ahead, QUANTILES)
@@ -192,7 +249,8 @@ class Monitor:
         at = context.shape[1] - passed[:, None] + np.arange(w)
         for name, column in zip(("y", *FORECAST_FIELDS), (y.cpu().numpy()[:, :w], *made), strict=True):
             context[name][which[:, None], at] = column
-        self._add_times(context[which[:, None], at].ravel())
+        window: Ring = context[which[:, None], at]
+        return window
 
     def _add_times(self, rows: Ring) -> None:
         """Add scored rows to the sums of their times, and keep the latest times."""
@@ -216,6 +274,10 @@ class Monitor:
         return rows, valid
 
     def _read(self, ids: Sequence[Key], columns: str, table: str) -> dict[Key, tuple[Any, ...]]:
+        with self._lock:
+            return self._select_in(ids, columns, table)
+
+    def _select_in(self, ids: Sequence[Key], columns: str, table: str) -> dict[Key, tuple[Any, ...]]:
         found = {}
         for at in range(0, len(ids), VARIABLES):
             some = ids[at : at + VARIABLES]
@@ -224,14 +286,18 @@ class Monitor:
                 found[key] = tuple(rest)
         return found
 
-    def _write(self, ids: list[Key], now: SeriesState, rings: Ring) -> None:
-        blobs, steps = self._runtime.encode(Record(now), ids), now.steps.tolist()
+    def _write(self, ids: list[Key], origins: list[bytes], steps: list[int], rings: Ring) -> None:
         data = [ring.tobytes() for ring in rings]
-        self._database.executemany("INSERT OR REPLACE INTO kept VALUES (?, ?, ?)", zip(ids, blobs, data, strict=True))
+        self._database.executemany("INSERT OR REPLACE INTO kept VALUES (?, ?, ?)", zip(ids, origins, data, strict=True))
         scores = _scores(rings, self._window)
         self._database.executemany(
             "INSERT OR REPLACE INTO scores VALUES (?, ?, ?, ?, ?, ?, ?, ?)", zip(ids, steps, *scores, strict=True)
         )
+
+
+def largest_window(runtime: ForecastRuntime) -> int:
+    """Rows after which forecasts can be scored: as many as a forecast has and a context holds."""
+    return int(min(runtime.h, runtime.no_records().now.context.rows.y.shape[1]))
 
 
 def _append(rings: Ring, context: Ring, counts: Ints) -> Ring:
@@ -262,36 +328,36 @@ def _terms(rows: Ring) -> tuple[Any, ...]:
 
 
 def _scores(rings: Ring, window: int) -> tuple[list[Any], ...]:
-    """Sums over each ring, and its drift: ND of the latest window over ND of those before."""
+    """Sums over each ring, and its drift."""
     scored, terms = _is_scored(rings), _terms(rings)
+    sums = [np.where(scored, values, 0.0).sum(1) for values in terms]
+    drift = ring_drift(rings, window).tolist()
+    return (*(values.tolist() for values in sums), [value if np.isfinite(value) else None for value in drift])
 
-    def total(which: Bools) -> list[Any]:
-        return [np.where(which, values, 0.0).sum(1) for values in terms]
 
-    late = np.arange(KEPT) >= KEPT - window
-    latest, earlier = total(scored & late), total(scored & ~late)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        drift = (latest[1] / latest[3]) / (earlier[1] / earlier[3])
-    drifts = [value if np.isfinite(value) else None for value in drift.tolist()]
-    return (*((one + other).tolist() for one, other in zip(latest, earlier, strict=True)), drifts)
+def ring_drift(rings: Ring, window: int) -> Any:
+    """The drift of each series, NaN where it is not known."""
+    scored, (_, error, _, size, _) = _is_scored(rings), _terms(rings)
+    sizes = np.where(scored, size, 0.0).sum(1) / np.maximum(scored.sum(1), 1)
+    return drift_of(np.where(scored, error, np.nan), sizes, latest_rows(window, KEPT))
 
 
 def _connect(path: Path | None, model: str) -> sqlite3.Connection:
     """Open the file. Tables of another model are removed."""
-    make = f"{CREATE_TABLES} INSERT INTO about VALUES ('{model}'); COMMIT;"
     database = None
     try:
-        database = sqlite3.connect(path or ":memory:", check_same_thread=False)
+        database = sqlite3.connect(path or "", PATIENT, isolation_level=None, check_same_thread=False)
         database.execute("PRAGMA journal_mode=WAL")
         database.execute("PRAGMA synchronous=NORMAL")
+        database.execute("BEGIN IMMEDIATE")
         tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         if tables and tables != NAMES:
             raise sqlite3.DatabaseError("it is a database of another program")
-        if tables and database.execute("SELECT model FROM about").fetchall() != [(model,)]:
-            drop = " ".join(f"DROP TABLE {name};" for name in sorted(tables))
-            database.executescript(f"BEGIN; {drop} {make}")
-        elif not tables:
-            database.executescript(f"BEGIN; {make}")
+        if not tables or database.execute("SELECT model FROM about").fetchall() != [(model,)]:
+            for statement in [*(f"DROP TABLE {name}" for name in sorted(tables)), *CREATE_TABLES.split(";")]:
+                database.execute(statement)
+            database.execute("INSERT INTO about VALUES (?)", (model,))
+        database.execute("COMMIT")
     except sqlite3.Error as error:
         if database is not None:
             database.close()

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import ipaddress
+from collections.abc import Mapping
+from typing import Literal
 
 from aru.errors import ConfigError, quoted, verbatim
 
 MANY_LEVELS = 20  # prediction intervals that one request may ask for
 LONGEST = 500  # characters of an id or a time
+TokenScope = Literal["read", "write", "admin"]
+SCOPES: tuple[TokenScope, ...] = ("read", "write", "admin")  # each allows what those before it do
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,9 +20,10 @@ class Options:
     """Address, access and limits of a service.
 
     Args:
-        host: Address to listen on. Without a token only addresses of this machine are allowed.
+        host: Address to listen on. Without tokens only addresses of this machine are allowed.
         port: Port; 0 takes a free one.
-        token: Token that clients must send as `Authorization: Bearer ...`; None accepts all clients.
+        tokens: Tokens, one of which clients must send as `Authorization: Bearer ...`, and what each allows. Without
+            any, all clients may do everything.
         max_rows: Most rows of a request, of a forecast, and of a batch of requests.
         max_bytes: Most bytes of a request's body.
         monitor: Whether to keep recent history and accuracy of every series.
@@ -28,11 +33,15 @@ class Options:
         request_seconds: Longest time for a client to send a request, or to take an answer.
         json_log: Whether lines of the log are JSON.
         workers: Processes that share the port. Several need states in a database.
+        keep: For how many seconds rows are kept, for models that come later; 0: not at all; None: as in the store.
+        accelerator: Where models that are brought in compute.
+        scratch: Folder of monitors where states are in a database; None: each process has files of its own, which are
+            deleted in the end.
     """
 
     host: str = "127.0.0.1"
     port: int = 8000
-    token: str | None = None
+    tokens: Mapping[str, TokenScope] = dataclasses.field(default_factory=dict)
     max_rows: int = 100_000
     max_bytes: int = 32 * 2**20
     monitor: bool = True
@@ -42,6 +51,9 @@ class Options:
     request_seconds: float = 60.0
     json_log: bool = False
     workers: int = 1
+    keep: float | None = None
+    accelerator: str = "auto"
+    scratch: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("max_rows", "max_bytes", "max_connections", "max_header_bytes", "workers"):
@@ -50,11 +62,14 @@ class Options:
                 raise ConfigError(f"`{name}` must be a whole number of at least 1, got {quoted(value)}")
         if not 0 <= self.port < 2**16:
             raise ConfigError(f"`port` must lie between 0 and 65535, got {self.port}")
-        if self.token is not None and (
-            len(self.token) < 16 or not self.token.isascii() or not self.token.isprintable()
-        ):
-            raise ConfigError("A token has at least 16 characters, all of them plain ASCII", "Choose another one.")
-        if self.token is None and not is_local(self.host):
+        for token in self.tokens:
+            if len(token) < 16 or not token.isascii() or not token.isprintable() or " " in token:
+                raise ConfigError(
+                    "A token has at least 16 characters, all of them plain ASCII and no blanks", "Choose another one."
+                )
+        if self.keep is not None and not 0 <= self.keep < float("inf"):
+            raise ConfigError(f"`keep` must be a time of 0 or more, got {quoted(self.keep)}")
+        if not self.tokens and not is_local(self.host):
             raise ConfigError(
                 f"{verbatim(self.host)} can be reached by other machines",
                 "Give a token (--token-file or ARU_TOKEN), or listen on 127.0.0.1.",

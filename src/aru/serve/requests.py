@@ -7,12 +7,14 @@ from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
+from starlette.requests import Request
 
 from aru.errors import InputError
 from aru.serve import schemas, tables
+from aru.serve.asked import ForecastRequest, UpdateRequest
 from aru.serve.incoming import BadBody, TooLarge, from_arrow, from_csv, from_rows, require
 from aru.serve.options import LONGEST
-from aru.serve.service import ForecastRequest, Service, UpdateRequest, unique_ids
+from aru.serve.service import Service, unique_ids
 from aru.serve.tables import ARROW, CSV, JSON, ColumnKinds, Columns
 from aru.store.receipts import digest_of
 
@@ -38,6 +40,13 @@ class UnknownFormat(Exception):
     """A content type that the service does not read."""
 
 
+def content_type(request: Request) -> str:
+    """The type of the body. It is required, because a web page of another site cannot send these types unasked."""
+    if request.headers.get("content-encoding", "identity") != "identity":
+        raise UnknownFormat("Compressed bodies are not known: send them as they are.")
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
 class InvalidBody(Exception):
     """A JSON body that does not have the documented form; `faults` say where."""
 
@@ -52,32 +61,37 @@ def list_faults(faults: Sequence[Any]) -> list[dict[str, str]]:
 
 
 class Reader(NamedTuple):
-    """Reads requests for one service."""
+    """Reads requests for one service. With `whole` observations keep the columns that its model does not know."""
 
     service: Service
     max_rows: int
+    whole: bool = False
 
     def update(self, body: bytes, content: str, late: Any, allow_jump: bool = False) -> UpdateRequest:
         """New observations. `late` and `allow_jump` are used if the body does not contain them."""
         kinds = self.service.tables
+        if self.whole:
+            kinds = kinds._replace(observations=kinds.observations._replace(others=True))
         static: Columns | None = None
         if content == JSON:
             given = self._read(_observations, body)
             self._check(len(given["observations"]), "rows")
-            rows = from_rows(given["observations"], kinds.observations, ("ds", "y"), "observations")
+            whole = from_rows(given["observations"], kinds.observations, ("ds", "y"), "observations")
             late, allow_jump = given.get("late", late), given.get("allow_jump", allow_jump)
             if given.get("static") and kinds.static.names:
                 static = from_rows(given["static"] or [], kinds.static, (), "static")
         else:
             both = kinds.observations.with_columns_of(kinds.static)
             whole = self._table(body, content, both, "observations")
-            rows = _pick(whole, ("unique_id", "ds", "y", *kinds.observations.names), "observations")
             if kinds.static.names and set(kinds.static.names) <= whole.keys():
                 static = tables.static_of(whole, kinds.static)
+        rows = _pick(whole, ("unique_id", "ds", "y", *kinds.observations.names), "observations")
+        known = {*rows, *kinds.static.names} if self.whole else whole
+        extra = {name: values for name, values in whole.items() if name not in known}
         ids = unique_ids(rows["unique_id"])
         digest = digest_of(content.encode(), late.encode(), body)
         static = static if static is None else tables.only(static, ids)
-        return UpdateRequest(rows, ids, static, late, allow_jump, digest)
+        return UpdateRequest(rows, ids, static, late, allow_jump, digest, extra)
 
     def forecast(self, body: bytes, content: str, ids: Sequence[str], level: Sequence[float]) -> ForecastRequest:
         """What to forecast. `ids` and `level` are used for CSV and Arrow, whose bodies cannot contain them."""

@@ -184,10 +184,12 @@ class Forgotten(BaseModel):
 
 
 class Drift(Accuracy):
-    """A series whose latest window had a larger error than those before it."""
+    """A series whose latest errors are larger than those before."""
 
     unique_id: str | int
-    drift: float = Field(description="ND of the latest window over ND of the earlier ones.")
+    drift: float = Field(
+        description="By how many standard deviations they are larger, in a rank test; over 3 a series drifts."
+    )
     y: list[float | None] = Field(description="Its latest values that were compared with a forecast.")
     median: list[float | None] = Field(description="The forecast medians of these values.")
 
@@ -207,6 +209,74 @@ class ModelSummary(BaseModel):
     version: str = Field(description="Fingerprint of settings and weights, as in the store.")
 
 
+class VersionReport(BaseModel):
+    """A version of a model."""
+
+    version: int
+    role: Literal["champion", "challenger", "former"]
+    status: Literal["serving", "building", "shadowing", "diverged"] = Field(
+        description="building: it takes in the rows that are kept; shadowing: it has caught up with the champion; "
+        "diverged: it is ahead of it, as when only one of their stores was restored, and follows no longer."
+    )
+    fingerprint: str = Field(description="Of the model as it was brought in.")
+    since: str = Field(description="When it was brought in.")
+    behind: int | None = Field(description="Entries of the champion's journal that it has not taken in; null: unknown.")
+    refused_rows: int | None = Field(description="Rows of the champion that it could not take.")
+    refused_reason: str | None
+
+
+class ContestMoment(BaseModel):
+    """The error (ND) of both versions over the times up to `ds`."""
+
+    ds: str | int
+    champion: float | None
+    shadow: float | None
+
+
+class ContestReport(BaseModel):
+    """Champion and shadow, scored on the same rows."""
+
+    window: int = Field(description="Steps ahead, at most.")
+    champion: Accuracy
+    shadow: Accuracy
+    series: int = Field(description="Series on which they were compared.")
+    series_better: int = Field(description="Series of which the shadow has the smaller error.")
+    series_worse: int
+    timeline: list[ContestMoment]
+
+
+class RolloutReport(BaseModel):
+    """The versions of a model, the champion first, and the rows that are kept."""
+
+    model: str = Field(description="Its name in paths.")
+    versions: list[VersionReport]
+    contest: ContestReport | None = Field(description="Of the challenger, or else of the former champion.")
+    keep_seconds: float | None = Field(description="For how long rows are kept; null: they are not.")
+    kept_bytes: int
+    kept_since: str | None = Field(description="When the oldest row that is kept arrived.")
+
+
+class ModelReport(RolloutReport, ModelSummary):
+    """A model and its versions."""
+
+    series: int
+
+
+class ModelList(BaseModel):
+    """The models of the service."""
+
+    models: list[ModelReport]
+    default: str = Field(description="The model that answers where no name is given.")
+
+
+@with_config(ConfigDict(extra="forbid"))
+class Step(TypedDict):
+    """Which version to make the champion."""
+
+    version: Annotated[int, Field(strict=True, ge=1)]
+    force: NotRequired[Annotated[bool, Field(strict=True, description="Also if it could not take some rows.")]]
+
+
 class Fleet(BaseModel):
     """All series at a glance."""
 
@@ -221,6 +291,7 @@ class Fleet(BaseModel):
     series_worsened: int = Field(description="Scored series whose adapted forecast was worse than the global one.")
     timeline: list[Moment]
     drifting: list[Drift]
+    rollout: RolloutReport
 
 
 class HistoryRow(BaseModel):
@@ -237,11 +308,23 @@ class HistoryRow(BaseModel):
     )
 
 
+class DriftReport(BaseModel):
+    """Whether the latest errors of a series are larger than those before."""
+
+    drift: float = Field(description="By how many standard deviations they are larger, in a rank test.")
+    limit: float = Field(description="From which on it is drift.")
+    error_latest: float = Field(description="ND over the latest rows.")
+    error_before: float = Field(description="ND over the rows before.")
+    rows_latest: int
+    rows_before: int
+
+
 class SeriesMonitor(SeriesReport):
     """A series with its recent history, past forecasts, and present forecast."""
 
     model: ModelSummary
     monitored: bool = Field(description="Whether recent history and accuracy are kept.")
+    drift: DriftReport | None = Field(description="null until enough forecasts were scored.")
     history: list[HistoryRow]
     forecast: list[dict[str, Any]] | None = Field(
         description="Rows of ds, mean, median, lo_L and hi_L for every level, mean_global, median_global, and local, "

@@ -5,41 +5,51 @@ from __future__ import annotations
 import contextlib
 import gc
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import uvicorn
 from fastapi import FastAPI
 
 from aru.errors import ConfigError, verbatim
-from aru.forecaster import Forecaster
 from aru.serve.app import create_app
 from aru.serve.connections import connections
-from aru.serve.logs import start_logs
+from aru.serve.house import House, Load
+from aru.serve.logs import LOG, start_logs
 from aru.serve.options import Options
-from aru.store import open_store
-from aru.stream import Stream
 
 PATIENCE = 30  # seconds to finish requests when the service stops
-CORRECTABLE = 7  # steps of a series that can be corrected, unless another number is chosen
 QUEUE = 2048  # connections that wait to be accepted
 
 
-def serve(
-    load: Callable[[], Forecaster],
-    state: str | Path,
-    options: Options,
-    started: Callable[[str], None] = lambda _: None,
-    correctable_steps: int | None = None,
-) -> None:
+class Work(NamedTuple):
+    """What a service serves: models by name, where their states are, and how.
+
+    `by_name`: each model has a store of its own name, even if there is only one so far.
+    """
+
+    models: Mapping[str, Load]
+    state: str | Path
+    options: Options
+    correctable_steps: int | None = None
+    default: str | None = None
+    by_name: bool = False
+
+
+def serve(work: Work, started: Callable[[str], None] = lambda _: None) -> None:
     """Serve in this process until it is asked to stop. `started` is called with the address once it is warmed up.
 
     The port is bound before the model is loaded, so that a port in use fails at once. Early clients wait.
     """
+    options = work.options
     listener = listen(options)
     try:
-        app = create_app(_open(load, state, correctable_steps), options)
+        house = House.open(work.models, work.state, options, work.default, work.correctable_steps, work.by_name)
+        app = create_app(house)
         start_logs(options.json_log)
+        for note in house.notes:
+            LOG.warning(note)
         config = configure(app, options)
         host = f"[{options.host}]" if ":" in options.host else options.host
         gc.collect()
@@ -49,14 +59,6 @@ def serve(
             uvicorn.Server(config).run([listener])
     finally:
         listener.close()
-
-
-def _open(load: Callable[[], Forecaster], state: str | Path, correctable_steps: int | None) -> Stream:
-    """The stream. Without a number of correctable steps it is that of the store, or CORRECTABLE in a new one."""
-    if correctable_steps is None:
-        with contextlib.closing(open_store(state)) as store, store.reading() as view:
-            correctable_steps = None if view.about_or_new() else CORRECTABLE
-    return Stream(load(), state, correctable_steps)
 
 
 def configure(app: FastAPI, options: Options) -> uvicorn.Config:

@@ -7,8 +7,9 @@ import bisect
 import json
 import threading
 import time
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,67 +19,54 @@ from aru.data.clock import Clock
 from aru.errors import InputError, LateError, StorageError, UnknownSeriesError, name_series
 from aru.runtime.forecasting import Predicted
 from aru.runtime.state import SeriesState
-from aru.runtime.update import Late, Update
+from aru.runtime.update import Update
 from aru.serve import outgoing, schemas, summaries, tables
+from aru.serve.asked import ForecastRequest, ForgetRequest, UpdateRequest
 from aru.serve.batching import Outcome, isolate, rounds
 from aru.serve.disk import DiskProbe
 from aru.serve.fan import Fans
 from aru.serve.guarded import GuardedMonitor
-from aru.serve.metrics import Metrics, RowRate, as_number
-from aru.serve.monitor import NEVER, AccuracySums, Monitor
-from aru.serve.tables import Columns, TableKinds
-from aru.store import Key, SQLiteStore
+from aru.serve.journal import Journal
+from aru.serve.metrics import Figure, Metrics, RowRate
+from aru.serve.monitor import AccuracySums, Monitor
+from aru.serve.tables import TableKinds
+from aru.store import Key, Transaction
 from aru.store.exchange import unknown_series
 from aru.store.receipts import Receipt
 from aru.stream import Stream
 
 _cursors: dict[bool, TypeAdapter[Any]] = {True: TypeAdapter(schemas.Whole), False: TypeAdapter(str)}
-NOTHING = {
+NOTHING: dict[str, Any] = {
     "accuracy": summaries.accuracy(AccuracySums()), "series_scored": 0, "series_improved": 0, "series_worsened": 0,
     "timeline": [], "drifting": [],
 }  # fmt: skip
 
 
-class UpdateRequest(NamedTuple):
-    """Checked rows of one request."""
-
-    rows: Columns
-    ids: list[Key]
-    static: Columns | None
-    late: Late
-    allow_jump: bool
-    digest: bytes  # of what was sent
-
-    @property
-    def size(self) -> int:
-        """Number of rows."""
-        return len(self.rows["ds"])
-
-
-class ForecastRequest(NamedTuple):
-    """The distinct series of one request, in order, and the known-future covariates of their next steps."""
-
-    ids: list[Key]
-    futr: Columns | None
-    level: tuple[float, ...]
-
-
-class ForgetRequest(NamedTuple):
-    """Series whose states are to be deleted."""
-
-    ids: list[Key]
-
-
 class Service:
-    """A stream that takes requests, watched by a monitor."""
+    """A stream that takes requests, watched by a monitor.
 
-    def __init__(self, stream: Stream, monitor: bool) -> None:
-        self.stream = stream
-        self.metrics, self.rate = Metrics(), RowRate()
+    Args:
+        stream: The stream.
+        monitor: Whether to monitor it.
+        name: The name of the model in metrics.
+        metrics: Where to count.
+        journal: Writes down what is taken in; None: nobody does.
+        file: The monitor's file; None takes one that is deleted in the end.
+    """
+
+    def __init__(
+        self,
+        stream: Stream,
+        monitor: bool,
+        name: str = "model",
+        metrics: Metrics | None = None,
+        journal: Journal | None = None,
+        file: Path | None = None,
+    ) -> None:
+        self.stream, self.name, self._journal, self._file = stream, name, journal, file
+        self.metrics, self.rate = metrics or Metrics(), RowRate()
+        self.metrics.begin(name)
         self._unseen: list[Update | list[Key]] = []  # not yet seen by the monitor: updates, and deleted series
-        found = stream.contents()
-        self._known, self._newest = len(found.ids), int(max(found.last, default=NEVER))
-        self._states = stream.store.path.absolute() if isinstance(stream.store, SQLiteStore) else None
         self.disk = DiskProbe(stream.store)
         self._suiting = threading.Lock()
         self._suit(monitor)
@@ -88,8 +76,7 @@ class Service:
         self.runtime = runtime = self.stream.runtime
         self.datetime = runtime.freq.clock if runtime.schema.datetime else None
         self.tables, self.fans = TableKinds.of(runtime.settings, runtime.schema), Fans(runtime)
-        self.monitor = GuardedMonitor(runtime, self._states, self.metrics, monitor)
-        self.metrics.describe(**{name: str(value) for name, value in self._model().items()})
+        self.monitor = GuardedMonitor(runtime, self._file, self.metrics, monitor)
 
     def _follow(self) -> None:
         """The same, if it is another."""
@@ -116,8 +103,9 @@ class Service:
                 outcomes |= isolate(lambda which: self._change([requests[i] for i in which]), part)
         for i, outcome in outcomes.items():
             self._count(requests[i], outcome)
-        self.metrics.batch_rows.observe(sum(r.size for r in requests if isinstance(r, UpdateRequest)))
-        self.metrics.batch_seconds.observe(time.perf_counter() - began)
+        rows = sum(r.size for r in requests if isinstance(r, UpdateRequest))
+        self.metrics.batch_rows.labels(self.name).observe(rows)
+        self.metrics.batch_seconds.labels(self.name).observe(time.perf_counter() - began)
         return [outcomes[i] for i in range(len(requests))]
 
     def watch(self) -> None:
@@ -135,7 +123,7 @@ class Service:
                     monitor.observe(change.ids.tolist(), change.record.now)
 
         self.monitor.ask(follow, None)
-        self.metrics.monitor_seconds.inc(time.perf_counter() - began)
+        self.metrics.monitor_seconds.labels(self.name).inc(time.perf_counter() - began)
 
     def forecast(self, requests: list[ForecastRequest]) -> list[Outcome]:
         """Forecast the series of each request."""
@@ -146,7 +134,7 @@ class Service:
         outcomes: dict[int, Outcome] = {}
         for group in rounds(series, kinds):
             outcomes |= isolate(lambda which: self._predict([requests[i] for i in which]), group)
-        self.metrics.forecast_seconds.observe(time.perf_counter() - began)
+        self.metrics.forecast_seconds.labels(self.name).observe(time.perf_counter() - began)
         return [outcomes[i] for i in range(len(requests))]
 
     def _resent_apart(self, group: list[int], requests: Sequence[UpdateRequest | ForgetRequest]) -> list[list[int]]:
@@ -165,26 +153,28 @@ class Service:
         return self._forget(requests) if isinstance(requests[0], ForgetRequest) else self._apply(requests)
 
     def _forget(self, requests: list[ForgetRequest]) -> list[dict[str, Any]]:
-        ids = [key for r in requests for key in r.ids]
-        self.stream.forget(ids)
-        self._known -= len(ids)
+        ids, journal = [key for r in requests for key in r.ids], self._journal
+        self.stream.forget(ids, lambda change: None if journal is None else journal.forgotten(change, ids))
         self._unseen.append(ids)
         return [{"forgotten": r.ids[0]} for r in requests]
 
     def _apply(self, requests: list[UpdateRequest]) -> list[dict[str, Any]]:
-        static = [r.static for r in requests if r.static is not None]
+        static, journal = [r.static for r in requests if r.static is not None], self._journal
+
+        def together(change: Transaction, update: Update) -> None:
+            if journal is not None:
+                journal.rows(change, self.stream.runtime, update, requests)
+
         update = self.stream.apply(
             tables.join([r.rows for r in requests]),
             tables.join(static) if static else None,
             requests[0].late,
             allow_jump=requests[0].allow_jump,
             requests=[Receipt(r.digest, r.ids) for r in requests],
+            together=together,
         )
         self._follow()
         self._unseen.append(update)
-        self._known += len(update.new_ids)
-        if update.record is not None:
-            self._newest = max(self._newest, int(update.record.now.last.max()))
         return _reports(update, requests, self.datetime)
 
     def _predict(self, requests: list[ForecastRequest]) -> list[Predicted]:
@@ -206,15 +196,18 @@ class Service:
         """Count the rows of a request by what became of them."""
         if not isinstance(request, UpdateRequest):
             return
-        rows = self.metrics.rows
+
+        def count(what: str, rows: int) -> None:
+            self.metrics.rows.labels(self.name, what).inc(rows)
+
         if isinstance(outcome, InputError):  # late ones, and all that were refused because of them
             late = len(outcome.rows or ()) if isinstance(outcome, LateError) else 0
-            rows.labels("late").inc(late)
-            rows.labels("rejected").inc(request.size - late)
+            count("late", late)
+            count("rejected", request.size - late)
         elif not isinstance(outcome, Exception):
             for what in ("applied", "duplicates", "corrected"):
-                rows.labels(what).inc(outcome[what])
-            rows.labels("late").inc(len(outcome["late"]))
+                count(what, outcome[what])
+            count("late", len(outcome["late"]))
             self.rate.add(outcome["applied"])
 
     # Questions
@@ -256,8 +249,9 @@ class Service:
             missing = self.fans.missing()
         return {
             **self._report(ids, state),
-            "model": self._model(),
+            "model": self.about(),
             "monitored": self.monitor.on,
+            "drift": self.monitor.ask(lambda monitor: monitor.drift(key), None),
             "history": history,
             "forecast": forecast,
             "forecast_missing": missing,
@@ -268,15 +262,16 @@ class Service:
         h = self.runtime.h
         known = self.monitor.ask(lambda monitor: summaries.fleet(monitor, h, self.datetime), NOTHING)
         return {
-            "model": self._model(),
+            "model": self.about(),
             "monitored": self.monitor.on,
-            "series": self._known,
+            "series": self.number(),
             "observations_per_second": self.rate.per_second(),
             "observations_by_second": self.rate.by_second(),
             **known,
         }
 
-    def _model(self) -> dict[str, Any]:
+    def about(self) -> dict[str, Any]:
+        """What the model is: method, horizon, frequency, and the fingerprint of settings and weights."""
         settings = self.runtime.settings
         version = self.stream.about.fingerprint
         return {"name": settings.name, "h": settings.h, "freq": settings.freq, "version": version}
@@ -312,19 +307,30 @@ class Service:
             raise UnknownSeriesError(f"These series are not known: {rows}", "Their ids are integers.", rows=rows)
         return number
 
-    def scrape(self) -> bytes:
-        """The metrics for Prometheus."""
-        self.metrics.series.set(self._known)
-        if self.datetime and self._newest > NEVER:
-            self.metrics.newest_age.set(time.time() - self._newest / 1e6)
-        nothing = summaries.accuracy(AccuracySums())
-        self.metrics.set_accuracy(self.monitor.ask(lambda monitor: summaries.accuracy(monitor.fleet()), nothing))
-        self.metrics.drifting.set(as_number(self.monitor.ask(lambda monitor: monitor.drifting_share(), None)))
-        return self.metrics.render()
+    def figures(self) -> Iterator[Figure]:
+        """What Prometheus is told about the series."""
+        store, model = self.stream.store, {"model": self.name}
+        with store.reading() as view:
+            newest = view.newest()
+            yield "aru_series", model, view.number()
+        yield "aru_store_bytes", model, store.size()
+        if self.datetime and newest is not None:
+            moment = self.datetime.write(np.array([newest]))[0].timestamp()  # without a zone it is taken as UTC's
+            yield "aru_newest_observation_age_seconds", model, time.time() - moment
+        known = self.monitor.ask(lambda monitor: summaries.accuracy(monitor.fleet()), NOTHING["accuracy"])
+        for label, field in (("adapted", "nd"), ("global", "nd_global")):
+            yield "aru_rolling_nd", {**model, "forecast": label}, known[field]
+        yield "aru_rolling_coverage", {**model, "level": "80"}, known["coverage_80"]
+        yield "aru_scored_rows", model, known["observations"]
+        yield "aru_drifting_share", model, self.monitor.ask(lambda monitor: monitor.drifting_share(), None)
+
+    def number(self) -> int:
+        """The number of series."""
+        with self.stream.store.reading() as view:
+            return view.number()
 
     def close(self) -> None:
-        """Close files."""
-        self.stream.close()
+        """Close the monitor. The stream is its owner's."""
         self.monitor.close()
 
     def _rows(self, keys: Sequence[Key], state: SeriesState) -> list[dict[str, Any]]:

@@ -26,6 +26,7 @@ class ColumnKinds(NamedTuple):
     categories: frozenset[str]
     bools: frozenset[str]  # those of the categories that were bools in training
     untold: frozenset[str] = frozenset()  # covariates of a pretrained model whose types the first rows will tell
+    others: bool = False  # whether columns that the model does not know are read as well
 
     @property
     def names(self) -> list[str]:

@@ -2,7 +2,8 @@
 
 The kernel divides connections among the processes that listen. Workers are spawned: a forked process would share
 threads and connections with its parent. The parent only watches: it starts a worker that ended anew, and they end with
-it, even if it is killed.
+it, even if it is killed. Metrics and monitors of the workers are in a folder that they share, so that whoever is asked
+answers for all of them.
 """
 
 from __future__ import annotations
@@ -13,30 +14,22 @@ import multiprocessing
 import os
 import signal
 import socket
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection, wait
-from pathlib import Path
 from typing import Any, NamedTuple
 
+from prometheus_client.multiprocess import mark_process_dead
+
 from aru.errors import ConfigError
-from aru.forecaster import Forecaster
 from aru.serve.logs import LOG, start_logs
-from aru.serve.options import Options
-from aru.serve.server import PATIENCE, bind, serve
+from aru.serve.metrics import SHARED_FOLDER
+from aru.serve.server import PATIENCE, Work, bind, serve
 from aru.store.address import is_database
 
 PAUSE = 1.0  # seconds before a worker that never became ready is started again
-
-
-class Work(NamedTuple):
-    """What every worker serves."""
-
-    load: Callable[[], Forecaster]
-    state: str | Path
-    options: Options
-    correctable_steps: int | None
 
 
 class _Worker(NamedTuple):
@@ -54,8 +47,13 @@ def serve_together(work: Work, started: Callable[[str], None] = lambda _: None) 
     if not hasattr(socket, "SO_REUSEPORT"):
         raise ConfigError("This system cannot share a port among `workers`", "Use one process.")
     bind(work.options, share=False).close()  # nobody else may be there, not even one who would share it
-    with contextlib.closing(bind(work.options, share=True)) as place, _asked_to_stop() as stop:
-        work = work._replace(options=dataclasses.replace(work.options, port=place.getsockname()[1]))
+    with (
+        contextlib.closing(bind(work.options, share=True)) as place,
+        _asked_to_stop() as stop,
+        _shared_folder() as folder,
+    ):
+        port = place.getsockname()[1]
+        work = work._replace(options=dataclasses.replace(work.options, port=port, scratch=folder))
         workers = [_start(work) for _ in range(work.options.workers)]
         try:
             addresses = [_first_word(worker, stop) for worker in workers]
@@ -76,6 +74,7 @@ def _watch(work: Work, workers: list[_Worker], stop: socket.socket) -> None:
                 continue
             LOG.error("worker %s ended with %s: another one starts", worker.process.pid, worker.process.exitcode)
             worker.ready.close()
+            mark_process_dead(worker.process.pid, work.options.scratch)  # type: ignore[no-untyped-call]
             workers[i], began[i] = _start(work), time.monotonic()
 
 
@@ -115,6 +114,20 @@ def _end(workers: list[_Worker]) -> None:
 
 
 @contextlib.contextmanager
+def _shared_folder() -> Iterator[str]:
+    """A folder for what workers share, which prometheus_client finds in a variable."""
+    with tempfile.TemporaryDirectory(prefix="aru-") as folder:
+        before = os.environ.get(SHARED_FOLDER)
+        os.environ[SHARED_FOLDER] = folder
+        try:
+            yield folder
+        finally:
+            os.environ.pop(SHARED_FOLDER)
+            if before is not None:
+                os.environ[SHARED_FOLDER] = before
+
+
+@contextlib.contextmanager
 def _asked_to_stop() -> Iterator[socket.socket]:
     """A socket that can be read when this process gets a signal to end."""
     ours, theirs = socket.socketpair()
@@ -132,7 +145,7 @@ def _serve_one(work: Work, ready: Connection) -> None:
     """The life of a worker."""
     threading.Thread(target=_follow_parent, name="aru-parent", daemon=True).start()
     try:
-        serve(work.load, work.state, work.options, ready.send, work.correctable_steps)
+        serve(work, ready.send)
     except Exception as error:  # noqa: BLE001 - the parent raises it
         with contextlib.suppress(OSError):
             ready.send(error)

@@ -13,11 +13,11 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from aru.adapter import Adapter
+from aru.adapter_settings import AdapterSettings
 from aru.data.columns import as_frame
 from aru.data.model_columns import find_models
 from aru.errors import ConfigError, InputError, verbatim
 from aru.runtime.screening import repeats
-from aru.settings import AdapterSettings
 from aru.spark import dataframes
 from aru.spark.dataframes import KeyTypes
 from aru.spark.shard import FORECAST, LEFT_OUT, Part, faulty

@@ -89,11 +89,12 @@ def backtest_batch(
 ) -> DataFrame:
     """`Forecaster.cross_validation` over all shards. Malformed rows are an error, as there."""
     forecaster = dataframes.suited(shipping.load(model), df)
-    if forecaster.runtime.engine.learned_late:
+    engine = forecaster.runtime.engine
+    if engine.learned_late or engine.models[0].shares:
         raise ConfigError(
-            "A backtest on Spark does not take pretrained models with covariates: no shard knows what all series had "
-            "in common at a cutoff",
-            "Use Forecaster.cross_validation on a sample of the series, or a trained model.",
+            "A backtest on Spark does not take pretrained models that learn: no shard knows what all series had in "
+            "common at a cutoff",
+            "Use Forecaster.cross_validation on a sample of the series, or without covariates hindsight=False.",
         )
     rows = dataframes.by_shard(df, forecaster, shards, "df")
     output = dataframes.backtest_schema(KeyTypes.of(forecaster), dataframes.forecasts_of(forecaster, level))
@@ -117,7 +118,9 @@ def _backtest(name: str, rows: pd.DataFrame, options: _BacktestOptions, columns:
         )
     static = rows.drop_duplicates("unique_id", keep="last")
     try:
-        found: pd.DataFrame = shipping.received(name).cross_validation(rows, **options._asdict(), static_df=static)
+        found: pd.DataFrame = shipping.received(name).cross_validation(
+            rows, **options._asdict(), static_df=static, id_col="unique_id", time_col="ds", target_col="y"
+        )
     except TooLittleDataError:  # no series of this shard is long enough
         return pd.DataFrame({column: [] for column in columns})
     return found

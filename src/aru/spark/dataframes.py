@@ -18,10 +18,12 @@ from aru.data.columns import LARGEST_NUMBER
 from aru.data.covariates import Group
 from aru.data.frames import forecast_names
 from aru.data.frequency import Frequency
+from aru.data.naming import Names
 from aru.errors import ColumnError, ConfigError, listing, quoted, verbatim
 from aru.forecaster import Forecaster
 from aru.runtime.epochs import EPOCH_SAMPLE
 from aru.runtime.screening import repeats
+from aru.spark.spreading import MOST_NUMBERED, shard_numbers
 
 NOWHERE = -1  # the shard of unusable rows
 NEXT = "next_"  # prefix of the columns that hold the future rows of a series as arrays
@@ -72,11 +74,12 @@ def suited(forecaster: Forecaster, df: DataFrame) -> Forecaster:
 
 
 def learned(forecaster: Forecaster, df: DataFrame) -> Forecaster:
-    """A pretrained model with covariates learns from a sample of series, on the driver, what all have in common.
+    """A pretrained model learns from a sample of series, on the driver, what all have in common.
 
-    How columns are read is found there, too, if the model has no series yet. Shards use both as they are.
+    How covariates are read is found there, too, if the model has no series yet. Shards use both as they are.
     """
-    if not forecaster.runtime.engine.learned_late:
+    engine = forecaster.runtime.engine
+    if not (engine.learned_late or engine.models[0].shares):
         return forecaster
     if forecaster.runtime.epoch is None:
         settings, types = forecaster.settings, KeyTypes.of(forecaster)
@@ -92,7 +95,7 @@ def learned(forecaster: Forecaster, df: DataFrame) -> Forecaster:
         found = found[pd.isna(repeats(found, found.columns.tolist()))]
         static = latest_rows(found) if settings.stat_exog_list else None
         forecaster = copy.copy(forecaster)
-        forecaster.update(found, static, allow_jump=True)
+        forecaster.apply(found, static, allow_jump=True, names=Names())
     return forecaster
 
 
@@ -124,14 +127,15 @@ def sharded(rows: DataFrame, types: KeyTypes, shards: int) -> DataFrame:
     check_whole("shards", shards, 1)
     faults = _faults(rows, types, [c for c in rows.columns if rows.schema[c].dataType == T.DoubleType()])
     shard = F.when(F.col("fault").isNotNull(), NOWHERE).otherwise(shard_of(F.col("unique_id"), shards))
-    rows = rows.withColumn("fault", F.coalesce(*faults)).withColumn("shard", shard.cast("int"))
+    rows = rows.withColumn("fault", F.coalesce(*faults)).withColumn("shard", shard)
     # pandas cannot hold times that are too far away. The text of the fault contains them.
     return rows.withColumn("ds", F.when(F.col("fault").isNull() | ~_far(types), F.col("ds")))
 
 
 def shard_of(unique_id: Column, shards: int) -> Column:
-    """CRC-32 of the id's text modulo `shards`. It does not depend on Spark's partitions."""
-    return F.crc32(unique_id.cast("string").cast("binary")) % shards
+    """The shard of an id: CRC-32 of its text modulo `shards`, as the number by which Spark spreads shards evenly."""
+    shard = (F.crc32(unique_id.cast("string").cast("binary")) % shards).cast("int")
+    return shard if shards > MOST_NUMBERED else F.element_at(F.array(*map(F.lit, shard_numbers(shards))), shard + 1)
 
 
 def keys_of(df: DataFrame, types: KeyTypes, name: str) -> list[Column]:

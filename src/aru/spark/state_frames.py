@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pandas as pd
@@ -12,8 +13,10 @@ from aru.errors import StorageError, verbatim
 from aru.forecaster import Forecaster
 from aru.runtime.records import begin
 from aru.spark import shipping
-from aru.spark.dataframes import KeyTypes, states_schema
-from aru.spark.state_store import ABOUT_VARIABLE, SERIES_VARIABLE
+from aru.spark.buckets import unpack
+from aru.spark.dataframes import KeyTypes, build, states_schema
+from aru.spark.shard import STATE
+from aru.spark.state_store import ABOUT_VARIABLE, BASE_VARIABLE, RECENT_VARIABLE
 from aru.store import About, exchange
 
 
@@ -25,8 +28,18 @@ def read_checkpoint(spark: SparkSession, path: str | Path, model: Forecaster | s
     for (text,) in described:
         theirs = About.from_json(text)
         runtime.describe(theirs.correctable_steps).require(theirs, path)
-    series = reader.option("stateVarName", SERIES_VARIABLE).load()
-    return series.selectExpr("user_map_key.unique_id", "user_map_value.record")
+    base, recent = (reader.option("stateVarName", name).load() for name in (BASE_VARIABLE, RECENT_VARIABLE))
+    both = base.join(recent, ["key", "user_map_key"], "full_outer")
+    both = both.select(base["user_map_value.records"].alias("base"), recent["user_map_value.records"].alias("recent"))
+    return both.mapInPandas(_records, states_schema(KeyTypes.of(shipping.load(model))))
+
+
+def _records(parts: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+    """The series of buckets: recent records count in place of those of the base."""
+    for part in parts:
+        for base, recent in zip(part["base"], part["recent"], strict=True):
+            found = {key: record for text in (base, recent) if pd.notna(text) for key, record in unpack(text).items()}
+            yield build(["unique_id", "record"], STATE, {"unique_id": list(found), "record": list(found.values())})
 
 
 def read_export(spark: SparkSession, path: str | Path, model: Forecaster | str | Path) -> DataFrame:

@@ -15,11 +15,13 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from aru.errors import StorageError
 from aru.spark import dataframes
+from aru.spark.buckets import Buckets, Counts
 from aru.spark.shard import Part, faulty
 from aru.store import About, Key, Kind
 from aru.store.staged import Changes, StagedStore
 
-SERIES_VARIABLE, ABOUT_VARIABLE, NEWEST_VARIABLE = "series", "about", "newest"  # state variables of a shard
+BASE_VARIABLE, RECENT_VARIABLE, ABOUT_VARIABLE, COUNTS_VARIABLE = "base", "recent", "about", "counts"  # of a shard
+COUNTS = "newest bigint, buckets int, series bigint, bases int, recents int"
 # Needed by transformWithState, with checkpoints that write only changes.
 STATE_STORE = "spark.sql.streaming.stateStore."
 CONFIGURATION = {
@@ -34,27 +36,24 @@ class StateStore(StagedStore):
     A task sees only its shard, so records that all series share are refused.
     """
 
-    def attach(self, records: Any, about: Any, newest: Any, shards: int) -> None:
-        """Switch to another shard: its map state of records, its value states of description and newest time.
+    def attach(self, base: Any, recent: Any, about: Any, counts: Any, shards: int) -> None:
+        """Switch to another shard: its map states of records, its value states of description and counts.
 
-        Nothing is cached, since Spark may have restored an earlier state of the shard.
+        Nothing is remembered of another time, since Spark may have restored an earlier state of the shard.
         """
-        self._records, self._described, self._shards = records, about, shards
-        self._newest = newest
+        self._described, self._counts, self._shards = about, counts, shards
+        newest, *found = counts.get() or (None,)
+        self._newest = None if newest is None else int(newest)
+        self._buckets = Buckets(base, recent, shards, Counts(*found))
         self._version += 1
 
     def load(self, keys: Sequence[Key], kind: Kind) -> list[bytes | None]:
         """The record of each key. There are no records that all series share."""
-        if kind != "series":
-            return [None] * len(keys)
-        found = map(self._records.getValue, ((key,) for key in keys))
-        return [None if value is None else bytes(value[0]) for value in found]
+        return list(self._buckets.load(keys)) if kind == "series" else [None] * len(keys)
 
     def all_keys(self, kind: Kind) -> Iterable[Key]:
         """All series of the shard."""
-        if kind != "series":
-            return ()
-        return (key for (key,) in self._records.keys())  # noqa: SIM118 - a state is no dictionary
+        return self._buckets.keys() if kind == "series" else ()
 
     def description(self) -> About | None:
         """The description of the shard's records."""
@@ -72,8 +71,7 @@ class StateStore(StagedStore):
 
     def load_newest(self) -> int | None:
         """The newest time of the shard's series."""
-        found = self._newest.get()
-        return None if found is None else int(found[0])
+        return self._newest
 
     def apply(self, changed: Changes, about: About | None, newest: int | None) -> None:
         """Write and delete records."""
@@ -84,15 +82,13 @@ class StateStore(StagedStore):
             )
         if about is not None:
             self._described.update((about.to_json(), self._shards))
-        if newest is None:
-            self._newest.clear()
-        elif newest != self.load_newest():
-            self._newest.update((newest,))
-        for (_, key), record in changed.items():
-            if record is None:
-                self._records.removeKey((key,))
-            else:
-                self._records.updateValue((key,), (record,))
+        before = (self._newest, *self._buckets.counts())
+        if changed:
+            self._buckets.apply({key: record for (_, key), record in changed.items()})
+        self._newest = newest
+        after = (newest, *self._buckets.counts())
+        if after != before:
+            self._counts.update(after)
 
     def __str__(self) -> str:
         return "The checkpoint"
@@ -108,7 +104,7 @@ def process_store() -> StateStore:
 
 
 class ShardProcessor(StatefulProcessor, abc.ABC):
-    """Processes one shard after the other. A map state holds one record per series, so only changes are written."""
+    """Processes one shard after the other. Map states hold the records of its series in buckets."""
 
     def __init__(self, shards: int, output: T.StructType) -> None:
         self.shards, self.output = shards, output
@@ -124,15 +120,16 @@ class ShardProcessor(StatefulProcessor, abc.ABC):
     def attached(self) -> StateStore:
         """The store of the current shard."""
         store = process_store()
-        store.attach(self._records, self._about, self._newest, self.shards)
+        store.attach(self._base, self._recent, self._about, self._counts, self.shards)
         return store
 
     def init(self, handle: Any) -> None:
         """Declare the states of a shard."""
-        id_type = self.output["unique_id"].dataType.simpleString()
-        self._records = handle.getMapState(SERIES_VARIABLE, f"unique_id {id_type}", "record binary")
+        self._base, self._recent = (
+            handle.getMapState(name, "bucket int", "records string") for name in (BASE_VARIABLE, RECENT_VARIABLE)
+        )
         self._about = handle.getValueState(ABOUT_VARIABLE, "description string, shards int")
-        self._newest = handle.getValueState(NEWEST_VARIABLE, "time bigint")
+        self._counts = handle.getValueState(COUNTS_VARIABLE, COUNTS)
 
     def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[pd.DataFrame]:
         """Process the rows of a batch for a shard."""
@@ -154,7 +151,7 @@ def transform(rows: DataFrame, processor: ShardProcessor, states_df: DataFrame) 
     """Process rows by their `shard`. `states_df` holds the initial records of a new checkpoint."""
     for name, value in CONFIGURATION.items():
         rows.sparkSession.conf.set(name, value)
-    shard = dataframes.shard_of(F.col("unique_id"), processor.shards).cast("int").alias("shard")
+    shard = dataframes.shard_of(F.col("unique_id"), processor.shards).alias("shard")
     begin = states_df.select("unique_id", "record", shard)
     return rows.groupBy("shard").transformWithStateInPandas(
         processor, processor.output, "Append", "None", begin.groupBy("shard")

@@ -58,5 +58,18 @@ def name_of(store: str | Path) -> str:
     return read_address(store).shown if is_database(store) else str(store)
 
 
+def beside(store: str | Path, name: str) -> str | Path:
+    """The address of another store that belongs to this one: a file beside it, or a schema of the same database."""
+    if not is_database(store):
+        path = Path(store)
+        return path.with_name(f"{path.name}.{name}")
+    place, _, query = store.partition("?")
+    pairs = [pair.partition("=")[::2] for pair in query.split("&") if pair]
+    schema = f"{read_address(store).schema}__{name.replace('-', '_').lower()}"
+    address = place + _query([*((key, value) for key, value in pairs if key != "schema"), ("schema", schema)])
+    read_address(address)  # which refuses names that are too long
+    return address
+
+
 def _query(pairs: list[tuple[str, str]]) -> str:
     return "?" * bool(pairs) + "&".join(f"{name}={value}" for name, value in pairs)

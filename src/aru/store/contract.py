@@ -8,13 +8,16 @@ import dataclasses
 import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from aru.errors import StorageError, verbatim
 from aru.store.layout import Layout
 
 Key = str | int
-Kind = Literal["series", "panel", "request"]  # a record of one series, one that all series share, digests of requests
+# A record of one series, one that all series share, digests of requests, what a service knows of its model, and the
+# entries of a journal: what was taken in, in order.
+Kind = Literal["series", "panel", "request", "service", "journal"]
+COUNTED = 1  # key of the panel's record of the number of observations
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,7 +118,7 @@ class Transaction(abc.ABC):
     def about_or_new(self) -> About | None:
         """The description of the records; None in a new store. Records without one are an error."""
         about = self.about()
-        if about is None and any(self.keys(kind) for kind in get_args(Kind)):
+        if about is None and any(self.keys(kind) for kind in ("series", "panel", "request")):
             raise StorageError(
                 "The store has records, but their description is lost", "Restore the store from a backup."
             )
@@ -128,6 +131,56 @@ class Transaction(abc.ABC):
     @abc.abstractmethod
     def keep_newest(self, time: int) -> None:
         """Remember the newest time. A transaction that changes series without saying it makes it unknown."""
+
+    def counted(self) -> int | None:
+        """The number of observations of all series, as writers have counted them; None if it is not known."""
+        (record,) = self.get([COUNTED], "panel")
+        return None if record is None else int(record)
+
+    def count(self, more: int) -> None:
+        """Add to a known number of observations. Writers of different series need not wait for each other."""
+        self.recount((self.counted() or 0) + more)
+
+    def recount(self, total: int | None) -> None:
+        """Set the number of observations; None makes it unknown. For writers of the whole store."""
+        if total is None:
+            self.delete([COUNTED], "panel")
+        else:
+            self.put([COUNTED], [str(total).encode()], "panel")
+
+    def claim_panel(self) -> bool:
+        """Whether this writer may now write what all series share: one at a time, the others need not wait."""
+        return True
+
+    def number(self) -> int:
+        """The number of series."""
+        return len(self.keys())
+
+    # The journal: entries with rising numbers, in the order of the changes that they were written with.
+
+    def last_entry(self) -> int:
+        """The number of the latest entry; 0 if there was none."""
+        return max((int(key) for key in self.keys("journal")), default=0)
+
+    def entries(self, after: int, most: int) -> list[tuple[int, bytes]]:
+        """The first entries after a number, at most so many."""
+        numbers = sorted(key for key in self.keys("journal") if isinstance(key, int) and key > after)[:most]
+        return [(n, entry) for n, entry in zip(numbers, self.get(numbers, "journal"), strict=True) if entry]
+
+    def append(self, entry: bytes, number: int | None = None) -> None:
+        """Add an entry. `number` is that of the journal of which this one is a copy."""
+        self.put([self.last_entry() + 1 if number is None else number], [entry], "journal")
+
+    def drop_entries(self, until: int) -> None:
+        """Remove the entries up to a number. The latest one stays, as a sign of how far the journal came."""
+        last = self.last_entry()
+        gone = [key for key in self.keys("journal") if isinstance(key, int) and key <= min(until, last - 1)]
+        self.delete(gone, "journal")
+
+    def journal_bytes(self) -> int:
+        """What the entries take, about."""
+        numbers = self.keys("journal")
+        return sum(len(entry or b"") for entry in self.get(numbers, "journal"))
 
     def require_about(self) -> About:
         """The description of the records; an error in an empty store."""
@@ -160,6 +213,23 @@ class Store(abc.ABC):
     @abc.abstractmethod
     def close(self) -> None:
         """Close files. The next use opens the store again."""
+
+    def settled(self) -> int:
+        """The number of an entry of the journal, up to which all are there: none will come before it any more."""
+        with self.reading() as view:
+            return view.last_entry()
+
+    def lead(self, task: str) -> bool:
+        """Whether it is this process, of all that use the store, that has a task: until it ends or closes the store."""
+        return True
+
+    def size(self) -> int:
+        """Bytes on disk."""
+        return 0
+
+    def remove(self) -> None:
+        """Delete the store with all that is in it. Nobody else may use it."""
+        raise StorageError(f"{verbatim(self)} cannot be removed")
 
 
 def chunks(keys: Sequence[Key], size: int) -> Iterator[Sequence[Key]]:

@@ -7,7 +7,7 @@ import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -78,12 +78,18 @@ def index_of(keys: Sequence[Any], integer: bool) -> pd.Index[Any]:
     return index
 
 
-def forget(store: Store, ids: Iterable[Any] | str | int) -> int:
-    """Delete the records of series, all of them or none. Unknown series are an error. Returns their number."""
+def forget(
+    store: Store, ids: Iterable[Any] | str | int, together: Callable[[Transaction], None] = lambda change: None
+) -> int:
+    """Delete the records of series, all of them or none. Unknown series are an error. Returns their number.
+
+    `together` is called before the transaction ends.
+    """
     wanted = list(dict.fromkeys(as_keys(ids)))
     with store.writing() as change:
         require_known(wanted, change.get(wanted))
         change.delete(wanted)
+        together(change)
     return len(wanted)
 
 

@@ -28,12 +28,12 @@ from torch import Tensor
 
 from aru.errors import StorageError, verbatim
 from aru.store.atomic import locked, new_file, sync
-from aru.store.layout import FORMAT
 
 _MODEL, _WEIGHTS, _SERIES, _STATES, _NETWORK = "model.json", "weights", "series", "states", "network"
 _ENDINGS = {_WEIGHTS: ".safetensors", _SERIES: ".json", _STATES: ".safetensors", _NETWORK: ".onnx"}
 _OURS = re.compile(rf"({_WEIGHTS}|{_SERIES}|{_STATES}|{_NETWORK}-\d+-\w+)-[0-9a-f]{{16}}\.(json|onnx|safetensors)")
 _UNFINISHED = re.compile(rf"\.({_MODEL}|{_OURS.pattern})-[0-9a-f]{{12}}\.part")
+MODEL_FORMAT = 2  # of settings, schema and states
 ATTEMPTS = 1000  # at reading a folder that others save to meanwhile
 
 
@@ -52,7 +52,7 @@ def check_folder(path: str | Path) -> None:
     target = Path(path).resolve()
     if target.exists():
         names = [p.name for p in target.iterdir()] if target.is_dir() else [""]
-        if not all(map(_is_ours, names)):
+        if not all(map(is_part, names)):
             raise StorageError(
                 f"{verbatim(target)} holds other files", "Choose a new or empty folder, or an older save to replace."
             )
@@ -103,12 +103,12 @@ def _write(target: Path, saved: Saved) -> None:
         _STATES: _add(target, _STATES, save(saved.states)),
         **{f"{_NETWORK}-{name}": _add(target, f"{_NETWORK}-{name}", graph) for name, graph in saved.networks.items()},
     }
-    described = {"format": FORMAT, **saved.model, "files": files}
+    described = {"format": MODEL_FORMAT, **saved.model, "files": files}
     with new_file(target / _MODEL, replace=True) as file:
         file.write_text(json.dumps({**described, "sha256": _checksum(described)}, indent=1))
     kept = {_MODEL, *(entry["name"] for entry in files.values())}
     for old in target.iterdir():  # of older saves, and of some that were killed
-        if old.name not in kept and _is_ours(old.name):
+        if old.name not in kept and is_part(old.name):
             old.unlink()
 
 
@@ -121,7 +121,8 @@ def _add(target: Path, part: str, content: bytes) -> dict[str, str]:
     return {"name": name, "sha256": checksum}
 
 
-def _is_ours(name: str) -> bool:
+def is_part(name: str) -> bool:
+    """Whether a file of this name belongs to a save."""
     return name == _MODEL or bool(_OURS.fullmatch(name) or _UNFINISHED.fullmatch(name))
 
 
@@ -148,8 +149,11 @@ def _read(folder: Path) -> Saved:
     for attempt in itertools.count(1):
         with (folder / _MODEL).open("rb") as opened:
             identity, model = _identity(os.fstat(opened.fileno())), _parsed(opened.read())
-        if model.get("format", FORMAT) != FORMAT:
-            raise StorageError(f"{verbatim(folder)} was saved in another format: this version reads format {FORMAT}")
+        if model.get("format", MODEL_FORMAT) != MODEL_FORMAT:
+            raise StorageError(
+                f"{verbatim(folder)} was saved in another format: this version reads format {MODEL_FORMAT}",
+                "Fit it again, or read it with the version of aru that wrote it.",
+            )
         if model.pop("sha256", None) != _checksum(model):
             raise _damaged(folder / _MODEL)
         paths = {part: folder / Path(file["name"]).name for part, file in model["files"].items()}

@@ -32,14 +32,24 @@ WRITE_AHEAD_BYTES = 2**26  # bytes of write-ahead log before it is merged into t
 WAIT = 60.0  # seconds that a writer waits for another process
 IDLE = 8  # idle connections that are kept open
 VARIABLES = 2**14  # per statement; SQLite allows 32,766
-TABLES = {
+
+
+def _tables_of(kind: str) -> dict[str, str]:
+    return {
+        kind: f"CREATE TABLE {kind} (id NOT NULL, record BLOB NOT NULL)",
+        f"{kind}_id": f"CREATE UNIQUE INDEX {kind}_id ON {kind} (id)",
+        f"{kind}_again": f"CREATE INDEX {kind}_again ON {kind} (id DESC)",
+    }
+
+
+LATER_KINDS = ("service", "journal")  # files of an older version lack them
+FIRST_TABLES = {
     "about": "CREATE TABLE about (description TEXT NOT NULL)",
     "newest": "CREATE TABLE newest (time INTEGER NOT NULL, again INTEGER NOT NULL)",
+    **{name: sql for kind in get_args(Kind) if kind not in LATER_KINDS for name, sql in _tables_of(kind).items()},
 }
-for _kind in get_args(Kind):
-    TABLES[_kind] = f"CREATE TABLE {_kind} (id NOT NULL, record BLOB NOT NULL)"
-    TABLES[f"{_kind}_id"] = f"CREATE UNIQUE INDEX {_kind}_id ON {_kind} (id)"
-    TABLES[f"{_kind}_again"] = f"CREATE INDEX {_kind}_again ON {_kind} (id DESC)"
+LATER_TABLES = {name: sql for kind in LATER_KINDS for name, sql in _tables_of(kind).items()}
+TABLES = {**FIRST_TABLES, **LATER_TABLES}
 
 _opened: weakref.WeakSet[SQLiteStore] = weakref.WeakSet()
 
@@ -57,6 +67,7 @@ class SQLiteStore(Store):
         self._without_log = without_log
         self._idle: list[sqlite3.Connection] = []
         self._process = os.getpid()
+        self._found = False  # whether the file was there before: it is created only once
         self._marked = False  # whether this process has seen that the file itself, not only its log, is marked
         self.path = Path(path).resolve()  # wherever the process goes, and where SQLite puts the log
         _opened.add(self)
@@ -100,6 +111,17 @@ class SQLiteStore(Store):
                 ) from error
             finally:
                 self._return(source)
+
+    def size(self) -> int:
+        """Bytes of the file and of its log."""
+        return _size(self.path) + _size(self.path.with_name(self.path.name + "-wal"))
+
+    def remove(self) -> None:
+        """Delete the file."""
+        self.close()
+        for suffix in ("", "-wal", "-shm"):
+            self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
+        self._found = False
 
     def __str__(self) -> str:
         return str(self.path)
@@ -176,6 +198,8 @@ class SQLiteStore(Store):
 
     def _connect(self) -> sqlite3.Connection:
         if not self.path.exists():
+            if self._found:
+                raise StorageError(f"{verbatim(self.path)} was deleted while it was in use", "Restore a backup.")
             _create(self.path)
         elif self.path.is_file() and self.path.stat().st_size == 0:
             raise StorageError(
@@ -189,6 +213,7 @@ class SQLiteStore(Store):
         except BaseException:
             connection.close()
             raise
+        self._found = True
         return connection
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
@@ -198,7 +223,8 @@ class SQLiteStore(Store):
         mark = _read(connection, "application_id")
         if mark not in (CLOSED, IN_USE):
             raise sqlite3.DatabaseError("it is a database of another program")
-        if dict(connection.execute("SELECT name, sql FROM sqlite_master")) != TABLES:
+        found = dict(connection.execute("SELECT name, sql FROM sqlite_master"))
+        if found not in (FIRST_TABLES, TABLES):
             raise sqlite3.DatabaseError("its tables are damaged, or of another version")
         if mark == IN_USE and not self._without_log and not _size(self.path.with_name(self.path.name + "-wal")):
             raise StorageError(
@@ -208,6 +234,8 @@ class SQLiteStore(Store):
             )
         connection.execute("COMMIT")
         connection.execute("PRAGMA synchronous=FULL")
+        if found == FIRST_TABLES:
+            _add_tables(connection)
         connection.execute(f"PRAGMA wal_autocheckpoint={WRITE_AHEAD_BYTES // PAGE}")
         connection.execute("PRAGMA cache_size=-16384")  # kB
 
@@ -236,6 +264,15 @@ def _create(path: Path) -> None:
             connection.execute("COMMIT")
     except OSError as error:
         raise sqlite3.OperationalError(f"it cannot be created ({error})") from error
+
+
+def _add_tables(connection: sqlite3.Connection) -> None:
+    """Bring a file of an older version up to date, unless another process is faster."""
+    connection.execute("BEGIN IMMEDIATE")
+    if dict(connection.execute("SELECT name, sql FROM sqlite_master")) == FIRST_TABLES:
+        for statement in LATER_TABLES.values():
+            connection.execute(statement)
+    connection.execute("COMMIT")
 
 
 def _read(connection: sqlite3.Connection, pragma: str) -> int:
@@ -306,6 +343,25 @@ class _SQLiteTransaction(Transaction):
         if first != second:
             raise _damaged_index()
         return first
+
+    def number(self) -> int:
+        return self._one("SELECT count(*) FROM series")
+
+    def last_entry(self) -> int:
+        return self._one("SELECT coalesce(max(id), 0) FROM journal")
+
+    def entries(self, after: int, most: int) -> list[tuple[int, bytes]]:
+        statement = "SELECT id, record FROM journal WHERE id > ? ORDER BY id LIMIT ?"
+        return self._connection.execute(statement, (after, most)).fetchall()
+
+    def drop_entries(self, until: int) -> None:
+        self._connection.execute("DELETE FROM journal WHERE id <= ?", (min(until, self.last_entry() - 1),))
+
+    def journal_bytes(self) -> int:
+        return self._one("SELECT coalesce(sum(length(record)), 0) FROM journal")
+
+    def _one(self, statement: str) -> int:
+        return int(self._connection.execute(statement).fetchone()[0])
 
     def put(self, keys: Sequence[Key], records: Sequence[bytes], kind: Kind = "series") -> None:
         self._changed |= kind == "series"

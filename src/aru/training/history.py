@@ -26,10 +26,11 @@ from aru.data.columns import Bools, Categories, Column, Floats, as_frame, read_s
 from aru.data.frequency import Frequency
 from aru.data.guess import usual_frequency
 from aru.data.learning import Learner
-from aru.data.panel import Panel, read_panel
+from aru.data.naming import Names
+from aru.data.panel import Panel, read_panel, refuse_split
 from aru.data.rows import Ragged, Whole
 from aru.data.schema import Schema, choose_lags, context_length
-from aru.errors import ColumnError, InputError, TooLittleDataError, name_series, quoted, verbatim, warn
+from aru.errors import ColumnError, InputError, TooLittleDataError, quoted, verbatim, warn
 from aru.nn.envelope import Envelope, hold_back
 from aru.settings import Settings
 from aru.training.batches import TrainingData, is_long, trained_lengths
@@ -41,11 +42,12 @@ PART_ROWS = 2**21  # of a part, if its smallest pieces allow
 class ParquetParts(Sequence[Any]):
     """The Parquet files of a folder as frames. A part holds several subfolders, or several files without subfolders.
 
-    Only these columns are read. Types that differ between files are widened.
+    Only these columns are read, and those of series, time and target, which have these names. Types that differ between
+    files are widened.
     """
 
-    def __init__(self, folder: str | Path, columns: Sequence[str]) -> None:
-        self._columns = list(columns)
+    def __init__(self, folder: str | Path, columns: Sequence[str], names: Names) -> None:
+        self._columns, self._names = [*names, *columns], names
         pieces: dict[Path, list[Path]] = {}
         for file in sorted(Path(folder).rglob("*.parquet")):
             pieces.setdefault(file if file.parent == Path(folder) else file.parent, []).append(file)
@@ -68,7 +70,7 @@ class ParquetParts(Sequence[Any]):
         tables = {file: _read(file, self._columns) for file in self._parts[index]}
         for column in self._columns:
             _widen(tables, column)
-        return pa.concat_tables(tables.values()).to_pandas()
+        return self._names.read(pa.concat_tables(tables.values()).to_pandas())
 
 
 @contextlib.contextmanager
@@ -157,10 +159,10 @@ class History:
         self._empty.update(dict.fromkeys(empty))
         return panel
 
-    def learn(self, identify: bool = False, allow_jump: bool = False) -> Schema:
+    def learn(self, identify: bool = False, allow_jump: bool = False, known: Schema | None = None) -> Schema:
         """Learn the schema in one pass over all parts; with `identify` also compute `fingerprint` of their rows.
 
-        Rows far from all others in time are refused, unless `allow_jump`.
+        If it is `known`, it stays as it is. Rows far from all others in time are refused, unless `allow_jump`.
         """
         learner = Learner(self._settings, self._freq)
         digest = _Digest(self.val_size, self.withheld)
@@ -188,16 +190,11 @@ class History:
         # The latest time of each series that was trained on: in the end, and before the withheld rows.
         self.until, self.until_early = (np.concatenate(times) for times in zip(*until, strict=True))
         self.presence: Floats = np.concatenate(presence)
-        twice = self.ids[self.ids.duplicated()]
-        if len(twice):
-            rows = name_series(twice)
-            raise InputError(
-                f"Rows of the series {rows} lie in several parts", "Partition the files by series.", rows=rows
-            )
+        refuse_split(self.ids)
         self._check_enough()
         if not allow_jump:
             learner.timeline.refuse((self._panel(part) for part in range(len(self._frames))), "df")
-        self.schema = learner.schema()
+        self.schema = known or learner.schema()
         self.fingerprint = digest.text()
         warn_empty(list(self._empty), len(self._empty) + len(self.ids))
         self._warn_fine()

@@ -214,7 +214,7 @@ class Training(pl.LightningModule):
         if self.settings.training.schedule == "constant":
             return optimizer
         schedule = torch.optim.lr_scheduler.OneCycleLR(
-            optimizer, max_lr=self.settings.learning_rate, total_steps=self.settings.max_steps + 1
+            optimizer, max_lr=self.settings.learning_rate, total_steps=self.settings.steps + 1
         )
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 

@@ -2,10 +2,42 @@
 
 from __future__ import annotations
 
-from typing import Any
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+
+def new_bar() -> Progress:
+    """A bar with what is done and the time that is left."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[note]}"),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+    )
+
+
+@contextlib.contextmanager
+def steps_bar(title: str, steps: int, show: bool) -> Iterator[Callable[[], None]]:
+    """A bar of at most so many steps. Gives a function to call after each of them."""
+    if not show:
+        yield lambda: None
+        return
+    with new_bar() as bar:
+        task = bar.add_task(title, total=steps, note="")
+        yield lambda: bar.advance(task)
+        bar.update(task, completed=steps)
 
 
 class TrainingBar(Callback):
@@ -16,17 +48,7 @@ class TrainingBar(Callback):
 
     def on_train_start(self, trainer: pl.Trainer, _: pl.LightningModule) -> None:
         """Open the bar."""
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-        self.bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[note]}"),
-            TimeRemainingColumn(),
-            console=Console(stderr=True),
-        )
+        self.bar = new_bar()
         self.bar.start()
         self.task = self.bar.add_task(self.title, total=trainer.max_steps, completed=trainer.global_step, note="")
 

@@ -8,7 +8,7 @@ import itertools
 import logging
 import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader
 from aru.data.schema import Schema
 from aru.errors import ConfigError, StorageError, listing, quoted, verbatim, warn
 from aru.models import build, with_settings
-from aru.models.interface import TrainedModel
+from aru.models.interface import Model, TrainedModel
 from aru.nn.device import choose_device
 from aru.settings import Settings
 from aru.training.batches import Batches, Everything, SeriesOfPart, Source
@@ -111,8 +111,17 @@ class Checkpoints(NamedTuple):
     data: str
 
 
-def train(source: Source, settings: Settings, schema: Schema, checkpoints: Checkpoints | None = None) -> Run:
-    """Train by the settings: a search over candidates, an ensemble of seeds, or one model."""
+def train(
+    source: Source,
+    settings: Settings,
+    schema: Schema,
+    checkpoints: Checkpoints | None = None,
+    begin: Sequence[Model] = (),
+) -> Run:
+    """Train by the settings: a search over candidates, an ensemble of seeds, or one model.
+
+    With `begin`, each member goes on from the weights of one of these models.
+    """
     search = settings.training.search
     if (search or settings.training.snapshots) and source.val_size == 0:
         raise ConfigError(
@@ -128,7 +137,9 @@ def train(source: Source, settings: Settings, schema: Schema, checkpoints: Check
     chosen = settings if best is None else best.settings
     members = [best] if best is not None else []
     for member in range(len(members), settings.ensemble):
-        members.append(_train_one(source, chosen, schema, member, _below(checkpoints, f"member-{member}")))
+        weights = begin[member % len(begin)].state_dict() if begin else None
+        below = _below(checkpoints, f"member-{member}")
+        members.append(_train_one(source, chosen, schema, member, below, weights))
     return Run(
         chosen,
         [model for run in members for model in run.models],
@@ -137,19 +148,28 @@ def train(source: Source, settings: Settings, schema: Schema, checkpoints: Check
     )
 
 
-def _train_one(source: Source, settings: Settings, schema: Schema, member: int, checkpoints: Checkpoints | None) -> Run:
+def _train_one(
+    source: Source,
+    settings: Settings,
+    schema: Schema,
+    member: int,
+    checkpoints: Checkpoints | None,
+    begin: dict[str, Tensor] | None = None,
+) -> Run:
     seed = (settings.random_seed * 1000 + member) % 2**63  # the range of seeds of generators
     origin = None if checkpoints is None else Provenance.of(settings, schema, checkpoints.data)
     resume = None if checkpoints is None or origin is None else _resume_point(checkpoints.folder, origin)
     with _seeded(seed), _quiet():
         model = build(settings, schema)
+        if begin is not None:
+            model.load_state_dict(begin)
         module = Training(model, source, settings, schema, origin)
         batches = Batches(source, settings, seed)
         epoch = batches.epoch
         if not settings.training.snapshots:
-            epoch = max(epoch, min(MIN_EPOCH, settings.max_steps))
+            epoch = max(epoch, min(MIN_EPOCH, settings.steps))
         snapshots = Snapshots(settings.training.snapshots)
-        last_rows = LastRows(batches.withhold, settings.max_steps - last_steps(settings))
+        last_rows = LastRows(batches.withhold, settings.steps - last_steps(settings))
         callbacks: list[Callback] = [snapshots] if settings.training.snapshots else []
         if source.withheld:
             callbacks.append(last_rows)
@@ -190,7 +210,7 @@ def _train_one(source: Source, settings: Settings, schema: Schema, member: int, 
 
 def last_steps(settings: Settings) -> int:
     """How many steps, at the end, also train on withheld rows: a tenth. By then the learning rate is a twentieth."""
-    return max(1, settings.max_steps // 10)
+    return max(1, settings.steps // 10)
 
 
 def _copied(model: TrainedModel, weights: dict[str, Tensor]) -> TrainedModel:
@@ -206,9 +226,9 @@ def _trainer(settings: Settings, epoch: int, callbacks: list[Callback], member: 
         options["strategy"] = "ddp_find_unused_parameters_true"
     title = f"Training {settings.name}" + (f" {member + 1}/{settings.ensemble}" if settings.ensemble > 1 else "")
     show = [TrainingBar(title)] if options.pop("enable_progress_bar", True) else []
-    epochs = math.ceil(settings.max_steps / epoch)
+    epochs = math.ceil(settings.steps / epoch)
     ours: dict[str, Any] = {
-        "max_steps": settings.max_steps,
+        "max_steps": settings.steps,
         "accelerator": "gpu" if choose_device(settings.accelerator).type == "cuda" else "cpu",
         "devices": 1,
         "logger": False,

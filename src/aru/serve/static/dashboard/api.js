@@ -1,6 +1,7 @@
 // Questions to the service, with the token if it needs one.
 
 const TOKEN = "aru-token";
+let model = null; // whose series are shown; null: the default one
 
 export class Unauthorised extends Error {}
 export class Unknown extends Error {}
@@ -34,11 +35,14 @@ async function get(path, signal) {
   throw answer.status === 404 ? new Unknown(reason) : new Error(reason);
 }
 
-export const fleet = (signal) => get("/v1/monitor/fleet", signal);
-export const series = (id, signal) => get(`/v1/monitor/series/${encodeURIComponent(id)}`, signal);
+export const use = (name) => { model = name; };
+export const place = () => (model === null ? "" : `/models/${encodeURIComponent(model)}`);
+export const models = (signal) => get("/v1/models", signal);
+export const fleet = (signal) => get(`/v1${place()}/monitor/fleet`, signal);
+export const series = (id, signal) => get(`/v1${place()}/monitor/series/${encodeURIComponent(id)}`, signal);
 
 export function list({ query = "", cursor = null, limit }, signal) {
   const wanted = new URLSearchParams({ limit, query });
   if (cursor !== null) wanted.set("cursor", cursor);
-  return get(`/v1/series?${wanted}`, signal);
+  return get(`/v1${place()}/series?${wanted}`, signal);
 }

@@ -21,7 +21,6 @@ export function number(value) {
 export const whole = (value) => (missing(value) ? NONE : FIXED[0].format(value));
 export const fixed = (value, places) => FIXED[Math.max(0, Math.min(6, places))].format(value).replace("-", "−");
 export const percent = (value, places = 1) => (missing(value) ? NONE : `${FIXED[places].format(100 * value)} %`);
-export const times = (value) => (missing(value) ? NONE : `${(value < 10 ? FIXED[2] : FIXED[0]).format(value)}×`);
 
 /** Numbers with the decimals that matter beside values as large as these, or with some more. */
 export function beside(values, more = 0) {

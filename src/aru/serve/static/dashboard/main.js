@@ -3,22 +3,36 @@
 import * as api from "./api.js";
 import { byId, html, replace } from "./dom.js";
 import { Overview } from "./overview.js";
-import { empty, skeleton } from "./parts.js";
+import { empty, home, skeleton } from "./parts.js";
 import "./search.js";
 import { Series } from "./series.js";
 
 const EVERY = 5000, LONGEST = 30_000; // milliseconds between refreshes, and at most after failures
-const main = byId("view"), problem = byId("problem"), dialog = byId("token"), live = byId("live");
+const main = byId("view"), problem = byId("problem"), dialog = byId("token"), live = byId("live"), choice = byId("model");
 let view = null, built = false, asked = null, timer = 0, failures = 0, paused = false;
 
-function route() {
-  const [, kind, id] = location.hash.match(/^#\/(series)\/(.+)$/s) ?? [];
-  if (!kind) return new Overview();
+const decoded = (text) => {
   try {
-    return new Series(decodeURIComponent(id));
+    return decodeURIComponent(text);
   } catch {
-    return new Series(id); // a % that encodes nothing
+    return text; // a % that encodes nothing
   }
+};
+
+function route() {
+  const [, model, id] = location.hash.match(/^#(?:\/models\/([^/]+))?(?:\/series\/(.+)|\/?)$/s) ?? [];
+  api.use(model === undefined ? null : decoded(model));
+  return id === undefined ? new Overview() : new Series(decoded(id));
+}
+
+/** Which model is shown, if there are several. */
+async function showModels(signal) {
+  const { models, default: first } = await api.models(signal);
+  const shown = location.hash.match(/^#\/models\/([^/]+)/)?.[1];
+  choice.hidden = models.length < 2;
+  replace(choice, models.map((model) => html("option", { value: model.model }, model.model)));
+  choice.value = shown === undefined ? first : decoded(shown);
+  document.querySelector(".brand").href = home();
 }
 
 function go() {
@@ -41,6 +55,7 @@ async function refresh() {
   const mine = (asked = new AbortController()), shown = view;
   try {
     const data = await shown.load(mine.signal);
+    if (!built) await showModels(mine.signal);
     if (mine.signal.aborted) return;
     if (!built) replace(main, shown.build());
     built = shown.update(data, refresh);
@@ -51,7 +66,7 @@ async function refresh() {
     if (error instanceof api.Unauthorised) return askForToken();
     if (error instanceof api.Unknown) {
       built = false;
-      replace(main, empty("This series is not known", `“${shown.id}” has not begun, or was forgotten.`, html("a", { href: "#/" }, "← All series")));
+      replace(main, empty("This series is not known", `“${shown.id}” has not begun, or was forgotten.`, html("a", { href: home() }, "← All series")));
     } else {
       failures += 1;
       if (!built) replace(main, empty("Nothing to show yet", "The page tries again by itself."));
@@ -92,6 +107,7 @@ byId("sign-out").addEventListener("click", () => {
   api.forgetToken();
   location.reload();
 });
+choice.addEventListener("change", () => { location.hash = `#/models/${encodeURIComponent(choice.value)}/`; });
 live.addEventListener("click", () => {
   paused = !paused;
   live.setAttribute("aria-pressed", String(!paused));

@@ -3,8 +3,9 @@
 import * as api from "./api.js";
 import { Chart, sparkline } from "./charts.js";
 import { byId, html, replace } from "./dom.js";
-import { change, moment, number, percent, signed, times, weekday, when, whole } from "./format.js";
+import { change, fixed, moment, number, percent, signed, weekday, when, whole } from "./format.js";
 import { card, empty, gain, link, table, tile } from "./parts.js";
+import { Versions } from "./versions.js";
 
 const PAGE = 20;
 const EXAMPLE = `curl -X POST ${location.origin}/v1/observations -H 'Content-Type: application/json' \\
@@ -16,6 +17,7 @@ export class Overview {
     this.tiles = html("div", { class: "tiles" });
     this.chart = new Chart("Error of the adapted and of the global forecast over time", 240);
     this.accuracy = html("div");
+    this.versions = new Versions();
     this.drift = html("div");
     this.list = html("div");
     this.shown = PAGE;
@@ -41,9 +43,10 @@ export class Overview {
     return [
       html("h1", { class: "unseen" }, "All series"),
       this.tiles,
+      this.versions.node,
       card("Error over time", null, this.accuracy),
       html("div", { class: "columns" },
-        card("Drifting most", "Error of the latest window over that of the windows before.", this.drift),
+        card("Drifting most", "How surely the latest errors are larger than those before, in standard deviations of a rank test. Over 3 a series drifts.", this.drift),
         card("All series", "In order of their names.", this.list)),
     ];
   }
@@ -55,6 +58,7 @@ export class Overview {
       return false;
     }
     this.showTiles(fleet);
+    this.versions.update(fleet.rollout);
     this.showAccuracy(fleet);
     this.showDrift(fleet);
     this.showList(rows, more, fleet, refresh);
@@ -100,15 +104,15 @@ export class Overview {
 
   showDrift({ drifting, monitored }) {
     if (!drifting.length) return replace(this.drift, empty("No drift to show", monitored
-      ? "A series is listed when two windows of it have been scored." : "The service was started with --no-monitor, or its log says why."));
+      ? "A series is listed when enough of its forecasts have been scored." : "The service was started with --no-monitor, or its log says why."));
     const rows = drifting.map((row) => [
       html("a", { href: link(row.unique_id), "data-key": `drift ${row.unique_id}` }, String(row.unique_id)),
       sparkline([["adapted", row.median], ["observed", row.y]], 104, 26, `Latest values of ${row.unique_id} and what had been forecast`),
-      html("b", {}, times(row.drift)), percent(row.nd), percent(row.nd_global), gain(row)]);
+      html("b", { class: row.drift > 3 ? "worse" : "" }, `${fixed(row.drift, 1)} σ`), percent(row.nd), percent(row.nd_global), gain(row)]);
     replace(this.drift, table("Series that drift most", [
       { text: "Series", class: "name" },
       { text: "Values, forecasts", class: "picture" },
-      { text: "Drift", title: "Error of the latest window over that of the windows before" },
+      { text: "Drift", title: "Standard deviations by which the latest errors are larger than those before" },
       { text: "Error", title: "ND of the adapted forecast" },
       { text: "Global", class: "roomy", title: "ND of the global forecast" },
       { text: "Change", class: "roomy", title: "Adapted against global" }], rows));

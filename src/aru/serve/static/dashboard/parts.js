@@ -1,9 +1,11 @@
 // Pieces that several views share.
 
+import { place } from "./api.js";
 import { html } from "./dom.js";
 import { change, percent, signed } from "./format.js";
 
-export const link = (id) => `#/series/${encodeURIComponent(id)}`;
+export const home = () => `#${place()}/`;
+export const link = (id) => `#${place()}/series/${encodeURIComponent(id)}`;
 
 /** A figure with its name and what it compares with. */
 export const tile = (name, value, note, ...more) =>

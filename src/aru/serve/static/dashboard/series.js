@@ -4,7 +4,7 @@ import * as api from "./api.js";
 import { Chart } from "./charts.js";
 import { html, replace } from "./dom.js";
 import { beside, fixed, moment, number, percent, signed, weekday, when, whole } from "./format.js";
-import { card, empty, gain, table, tile } from "./parts.js";
+import { card, empty, gain, home, table, tile } from "./parts.js";
 
 const LEVELS = [95, 80, 50];
 const RECENT = 42; // rows of history that are shown at first, or six windows
@@ -30,7 +30,7 @@ export class Series {
 
   build() {
     return [
-      html("nav", { "aria-label": "Way back" }, html("a", { href: "#/" }, "← All series")),
+      html("nav", { "aria-label": "Way back" }, html("a", { href: home() }, "← All series")),
       html("h1", {}, this.id),
       this.about,
       this.tiles,
@@ -51,14 +51,13 @@ export class Series {
     this.exact = beside([data.y, ...values]);
     this.finer = beside([data.y, ...values], 1);
     this.about.textContent = `Latest row ${weekday(data.ds)}, ${whole(data.observations)} observations, ${model.name}, ${model.h} steps ahead`;
-    const size = data.effective_sample_size;
     replace(this.tiles,
       tile("Latest value", this.exact(data.y), when(data.ds)),
       tile("Error, adapted", percent(accuracy?.nd), `global forecast ${percent(accuracy?.nd_global)}`),
       tile("By adapting", gain(accuracy), "change of the error"),
       tile("In 80 % interval", percent(accuracy?.coverage_80), accuracy ? `of ${whole(accuracy.observations)} observations` : "not scored yet"),
-      tile("Local share", percent(share(forecast)), "of the forecast now"),
-      tile("Effective sample", size ? number(Math.max(...size)) : "–", size ? "weight in the local fit" : "no local statistics"));
+      tile("Drift", drift(data.drift), data.drift ? `error ${percent(data.drift.error_latest)}, was ${percent(data.drift.error_before)}` : "not known yet"),
+      tile("Local share", percent(share(forecast)), "of the forecast now"));
     this.showHistory({ ...data, history });
     this.showLocal(history, forecast ?? []);
     this.showMemory(data);
@@ -73,7 +72,7 @@ export class Series {
     replace(this.extent, option(false, recent), option(true, data.history.length));
   }
 
-  showHistory({ history, forecast, forecast_missing: missing, monitored }) {
+  showHistory({ history, forecast, forecast_missing: missing, monitored, drift: found }) {
     const past = (...names) => history.map((row) => [moment(row.ds), ...names.map((name) => row[name])]);
     const next = (...names) => (forecast ?? []).map((row) => [moment(row.ds), ...names.map((name) => row[name])]);
     const last = history.length ? moment(history[history.length - 1].ds) : undefined;
@@ -98,6 +97,7 @@ export class Series {
       ],
     });
     replace(this.missing,
+      found && found.drift > found.limit ? html("div", { class: "notice" }, html("strong", {}, "This series drifts. "), explained(found)) : null,
       missing ? html("div", { class: "notice" }, html("strong", {}, "No forecast from now on. "), missing) : null,
       monitored ? null : html("div", { class: "notice" }, "Monitoring is off: the service was started with --no-monitor, or its log says why."));
   }
@@ -145,6 +145,17 @@ export class Series {
     forecast.map((row) => [weekday(row.ds), html("b", {}, this.exact(row.median)), this.interval(row, 50), this.interval(row, 80), this.interval(row, 95),
       this.exact(row.median_global), signed(row.local, this.finer)])));
   }
+}
+
+/** What drift means, in the figures of this series. */
+const explained = ({ drift: sigmas, limit, error_latest: now, error_before: before, rows_latest: latest, rows_before: earlier }) =>
+  `Over its latest ${whole(latest)} values the error is ${percent(now)}, over the ${whole(earlier)} before it was ${percent(before)}. In a rank test, which allows for ` +
+  `errors that come in groups and leaves out those below 1 % of the values, that is ${fixed(sigmas, 1)} standard deviations more than chance; from ${fixed(limit, 0)} on it is drift.`;
+
+/** In standard deviations, coloured where it is one. */
+function drift(found) {
+  if (!found) return "–";
+  return html("span", { class: found.drift > found.limit ? "worse" : "", title: "Standard deviations by which the latest errors are larger than those before, in a rank test" }, `${fixed(found.drift, 1)} σ`);
 }
 
 /** How large the local contribution is, against the forecast. */
