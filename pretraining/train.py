@@ -31,8 +31,6 @@ from pretraining.forecast import forecaster
 from pretraining.generator import Batch, generate
 from pretraining.optimizer import Both
 
-RULE_RATE = 3e-3
-"""Learning rate of the rules of the solve."""
 QUIET = 0.03
 """Change from season to season below which a series gains no more weight."""
 
@@ -59,6 +57,7 @@ class Plan:
         muon: Whether matrices inside the blocks are trained by Muon.
         recipe: Other weights of some families.
         episodes: Panels with covariates of up to 256 rows and of up to 1,024 rows in a step (`pretraining.episodes`).
+        rule_rate: Learning rate of the rules of the solve; 0 leaves them as the package has them.
         record: What a GPU replays as one recorded graph instead of launching every operation: "step", "series".
         seed: Of weights and series.
         save_every: Seconds between two files.
@@ -80,6 +79,7 @@ class Plan:
     muon: bool = True
     recipe: dict[str, float] = field(default_factory=dict)
     episodes: tuple[int, int] = (0, 0)
+    rule_rate: float = 3e-3
     record: tuple[str, ...] = ("step",)
     seed: int = 0
     save_every: float = 100.0
@@ -154,7 +154,7 @@ class Learner:
         self.name, self.network = name, network.to(device)
         self.optimizer = Both(self.network, muon=plan.muon)
         self.rules = Rules().to(device)
-        self.ruled = torch.optim.Adam(self.rules.parameters(), lr=RULE_RATE, capturable=device == "cuda")
+        self.ruled = torch.optim.Adam(self.rules.parameters(), lr=plan.rule_rate, capturable=device == "cuda")
         self.steps, self.teach = 0, torch.zeros((), device=device)
         self.average, self.covariates = torch.zeros((), device=device), torch.zeros((), device=device)
         self.before: list[dict[str, object]] = []
