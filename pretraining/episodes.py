@@ -22,6 +22,7 @@ from pretraining.generator import Batch, generate
 from pretraining.parts import TAU, filtered
 
 SERIES = 8  # of a panel
+Effects = tuple[Tensor, Tensor]  # of past and of future rows, in the user's units
 COLUMNS = 5  # covariates of a panel
 WAVES = 2  # harmonics of the main period among the regressors, so that covariates do not stand in for the season
 ROUNDS = 4  # of EM
@@ -210,7 +211,7 @@ def solved(rules: Rules, sums: Sums) -> Tensor:
     return (theta * unit.unsqueeze(-1)).flatten(0, 1)
 
 
-def taken_out(rules: Rules, episode: Episode) -> tuple[Tensor, Tensor]:
+def taken_out(rules: Rules, episode: Episode) -> Effects:
     """Effects of past and of future rows, in the user's units.
 
     Effects of the season stay in the values, as those that the network is told do in the package.

@@ -25,7 +25,7 @@ from aru.nn.tree import flatten, tree_map
 from aru.pretrained.patches import LEVELS, SHAPES, PatchNetwork, seasonal_difference
 from aru.pretrained.robust import credible, robust_scale
 from pretraining.dice import Dice, constant
-from pretraining.episodes import Episode, Rules, draw_episode, taken_out
+from pretraining.episodes import Effects, Episode, Rules, draw_episode, taken_out
 from pretraining.evaluate import KINDS, PANELS, evaluate, say, short
 from pretraining.forecast import forecaster
 from pretraining.generator import Batch, generate
@@ -110,15 +110,14 @@ def prepared(batch: Batch, even: float) -> tuple[Tensor, Tensor, Tensor, Tensor,
 
 
 def forecast_panels(
-    network: PatchNetwork, rules: Rules, episode: Episode, even: float
+    network: PatchNetwork, episode: Episode, effects: Effects, even: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Quantiles of panels with covariates, their future, both in units of the values, and the weight of each step.
 
     The network reads what the regression leaves over. Errors are measured in units of the values as they came, so that
     nothing is gained by a regression that widens them.
     """
-    batch = episode.batch
-    past, ahead = taken_out(rules, episode)
+    batch, (past, ahead) = episode.batch, effects
     left = torch.where(batch.mask, batch.values - past, 0.0)
     z, mask, periods, _, weight = prepared(batch._replace(values=left, future=batch.future - ahead), even)
     quantiles = robust_scale(left, batch.mask).restore(forward(network, z, mask, periods)) + ahead.unsqueeze(-1)
@@ -146,6 +145,7 @@ class Learner:
     """A network with its optimizer.
 
     Attributes:
+        rules: Those of the solve, if it learns from panels with covariates.
         teach: Weight of the lessons in the loss, a tensor that may be filled.
         steps: How many were made.
     """
@@ -153,8 +153,7 @@ class Learner:
     def __init__(self, name: str, network: PatchNetwork, plan: Plan, device: str):
         self.name, self.network = name, network.to(device)
         self.optimizer = Both(self.network, muon=plan.muon)
-        self.rules = Rules().to(device)
-        self.ruled = torch.optim.Adam(self.rules.parameters(), lr=plan.rule_rate, capturable=device == "cuda")
+        self.rules: Rules | None = None
         self.steps, self.teach = 0, torch.zeros((), device=device)
         self.average, self.covariates = torch.zeros((), device=device), torch.zeros((), device=device)
         self.before: list[dict[str, object]] = []
@@ -168,7 +167,7 @@ class Learner:
         self,
         inputs: list[tuple[Tensor, ...]],
         lessons: list[Tensor] | None = None,
-        episodes: Sequence[Episode] = (),
+        episodes: Sequence[tuple[Episode, Effects]] = (),
         even: float = 0.0,
     ) -> list[Tensor]:
         """One step; returns the quantiles of every batch of single series."""
@@ -182,19 +181,35 @@ class Learner:
             total = total + (loss * weight).sum() / weight.sum() / len(inputs)
             answers.append(quantiles.detach())
         self.average.lerp_(total.detach().nan_to_num(0.0), 0.01)
-        for episode in episodes:
-            quantiles, future, weight = forecast_panels(self.network, self.rules, episode, even)
+        for episode, effects in episodes:
+            quantiles, future, weight = forecast_panels(self.network, episode, effects, even)
             loss = (pinball(quantiles, future) * weight).sum() / weight.sum() / len(episodes)
             self.covariates.lerp_(loss.detach().nan_to_num(0.0), 0.01)
             total = total + loss
         total.backward()
         self.optimizer.step()
-        if episodes:
+        return answers
+
+
+class Solve:
+    """The rules of the solve with their optimizer. All networks see the same effects; the first one's errors teach."""
+
+    def __init__(self, plan: Plan, device: str):
+        self.rules, self.learns = Rules().to(device), plan.rule_rate > 0
+        self.optimizer = torch.optim.Adam(self.rules.parameters(), lr=plan.rule_rate, capturable=device == "cuda")
+
+    def __call__(self, panels: Sequence[Episode]) -> list[tuple[Episode, Effects]]:
+        """The panels with their effects."""
+        with torch.set_grad_enabled(self.learns):
+            return [(panel, taken_out(self.rules, panel)) for panel in panels]
+
+    def learn(self) -> None:
+        """One step with the gradient that a network left."""
+        if self.learns:
             for parameter in self.rules.parameters():
                 parameter.grad.nan_to_num_(0, 0, 0)
-            self.ruled.step()
-            self.ruled.zero_grad(set_to_none=True)
-        return answers
+            self.optimizer.step()
+            self.optimizer.zero_grad(set_to_none=True)
 
 
 def recorded(function: Callable[[], Any], wanted: bool) -> Callable[[], Any]:
@@ -255,12 +270,18 @@ def train(plan: Plan, device: str, out: Path, resume: Path | None = None) -> lis
     source = series(plan, Dice(plan.seed * 1000 + round(plan.begin * 100) + 1, device), "series" in record)
     place = tree_map(torch.clone, tuple(next(source)))
     single, panels = ([batch for batch in place if isinstance(batch, kind)] for kind in (Batch, Episode))
+    solve = Solve(plan, device)
+    for learner in learners if panels else []:
+        learner.rules = solve.rules
 
     def step() -> None:
-        inputs = [prepared(batch, plan.even) for batch in single]
-        lessons = learners[0].learn(inputs, None, panels, plan.even)
+        inputs, episodes = [prepared(batch, plan.even) for batch in single], solve(panels)
+        lessons = learners[0].learn(inputs, None, episodes, plan.even)
+        if episodes:
+            solve.learn()
         for learner in learners[1:]:
-            learner.learn(inputs, lessons if plan.teach else None, panels, plan.even)
+            fixed = [(panel, (past.detach(), ahead.detach())) for panel, (past, ahead) in episodes]
+            learner.learn(inputs, lessons if plan.teach else None, fixed, plan.even)
 
     step = recorded(step, "step" in record)
     say(f"{time.monotonic() - begun:6.0f}s ready")
@@ -281,7 +302,9 @@ def train(plan: Plan, device: str, out: Path, resume: Path | None = None) -> lis
             losses = " ".join(f"{learner.name} {learner.loss:.4f}" for learner in learners)
             say(f"{spent:6.0f}s step {learners[0].steps} rate {rate:.5f} loss {losses}")
             for learner in learners if panels else []:
-                say(f"{learner.name} with covariates {learner.covariates.item():.4f}, rules {learner.rules.values()}")
+                say(f"{learner.name} with covariates {learner.covariates.item():.4f}")
+            if panels:
+                say(f"rules {solve.rules.values()}")
         if time.monotonic() - saved > plan.save_every:
             saved = time.monotonic()
             write(learners, plan, out, {})
@@ -297,7 +320,7 @@ def write(learners: list[Learner], plan: Plan, out: Path, facts: dict[str, objec
             "steps": learner.steps,
             "series": learner.steps * sum(plan.batch),
             "loss": learner.loss,
-            "rules": learner.rules.values() if any(plan.episodes) else {},
+            "rules": learner.rules.values() if learner.rules else {},
             "hardware": torch.cuda.get_device_name() if learner.average.is_cuda else "CPU",
             "torch": torch.__version__,
         }
