@@ -1,4 +1,4 @@
-"""Write tables of docs/performance.md, scale.md, pretrained.md and learning.md, and figures, from committed results.
+"""Write tables of docs (`PAGES`), and figures, from committed results.
 
 python -m benchmarks.report
 """
@@ -297,6 +297,25 @@ def pretrained() -> str:
     return f"{table(head, rows)}\n\n{about}{_machine(found)}{source('pretrained.json', found)}"
 
 
+def budget() -> str:
+    found, million = read("pretrained.json"), 1_000_000
+    rows = [
+        (
+            r["weights"],
+            r["one_ms"],
+            f"{r['forecasts_per_cpu_second']:,}",
+            f"{million / r['forecasts_per_cpu_second'] / 60:.0f}",
+            f"{r['state_bytes']:,}",
+            f"{million * r['state_bytes'] / 1e9:.1f}",
+        )
+        for r in found["sizes"]
+    ]
+    million_series = ["a million forecasts, CPU minutes", "bytes of a state", "a million states, GB"]
+    head = ["weights", "one forecast, ms", "forecasts per CPU second", *million_series]
+    about = f"Series of {found['rows']:,} rows, h = {found['h']}; "
+    return f"{table(head, rows)}\n\n{about}{_machine(found)}{source('pretrained.json', found)}"
+
+
 def learning() -> str:
     found = read("learning.json")
     rows = [
@@ -374,6 +393,7 @@ PAGES = {
     "scale.md": {"spark": spark, "layouts": layouts},
     "pretrained.md": {"pretrained": pretrained},
     "learning.md": {"learning": learning},
+    "howto/cost.md": {"budget": budget},
 }
 
 

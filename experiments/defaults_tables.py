@@ -1,4 +1,4 @@
-"""Tables of docs/choosing.md, and the table of README.md: every panel with the defaults."""
+"""Tables of docs/choosing.md, and those of README.md and of two more pages: every panel with the defaults."""
 
 from __future__ import annotations
 
@@ -141,3 +141,33 @@ def readme(rows: pd.DataFrame) -> str:
 
 ND with the defaults: nothing is chosen but horizon, frequency and covariates. More, and where it is behind:
 [docs/choosing.md](docs/choosing.md). {source(rows)}"""
+
+
+def start(rows: pd.DataFrame) -> str:
+    """What docs/index.md says: means over the panels that all methods have, and how often others are ahead."""
+    nd = wide(rows, "nd")
+    complete = nd.dropna().index
+    kept = rows.set_index(["dataset", "protocol"]).index.isin(complete)
+    return f"""{summary_table(rows[kept])}
+
+Geometric means over the {len(complete)} rows that all methods have; below 1 is better than seasonal naive. Of all {len(nd)} rows
+others are ahead on {len(behind(nd))}: [which, and when not to use it](explain/limits.md). [All rows](choosing.md#with-the-defaults).
+
+{source(rows)}"""
+
+
+def behind(nd: pd.DataFrame) -> pd.DataFrame:
+    """The panels on which another method has the lowest ND."""
+    return nd[~nd.idxmin(axis=1).isin([ZERO_SHOT, FITTED])]
+
+
+def limits(rows: pd.DataFrame) -> str:
+    """What stands between the marks of docs/explain/limits.md: every panel where others are ahead, and by how much."""
+    nd = wide(rows, "nd")
+    out = []
+    for (dataset, protocol), row in behind(nd).iterrows():
+        best, ours = row.min(), row[[ZERO_SHOT, FITTED]]
+        cells = ["" if np.isnan(v) else f"{v:.4f} ({v / best - 1:+.0%})" for v in ours]
+        out.append([f"{TITLES[str(dataset)]}, {protocol}", f"{COLUMNS[str(row.idxmin())]}, {best:.4f}", *cells])
+    own = table(["ND", "ahead", "aru, zero-shot", "aru, fitted"], out)
+    return f"{own}\n\nThe other {len(nd) - len(out)} of {len(nd)} rows: [all of them](../choosing.md#with-the-defaults). {source(rows)}"

@@ -1,4 +1,4 @@
-"""Write docs/reproduction.md and the tables of README.md and of adapt.md, learning.md, method.md and pretrained.md.
+"""Write docs/reproduction.md and the tables of README.md, index.md, adapt.md, learning.md, method.md and pretrained.md.
 
 python -m experiments.report
 """
@@ -306,6 +306,8 @@ def main() -> None:
     runs = tables.read_runs()
     by_default = defaults_tables.read()
     rewrite(ROOT / "README.md", defaults_tables.readme(by_default))
+    rewrite(ROOT / "docs" / "index.md", defaults_tables.start(by_default))
+    rewrite(ROOT / "docs" / "explain" / "limits.md", defaults_tables.limits(by_default))
     rewrite(ROOT / "docs" / "choosing.md", defaults_tables.results(by_default))
     rewrite(ROOT / "docs" / "adapt.md", adapt_table())
     rewrite(ROOT / "docs" / "method.md", gated_table())

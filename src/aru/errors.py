@@ -215,7 +215,7 @@ class AruWarning(UserWarning):
 def warn(text: str) -> None:
     """Warn at the line that called aru, whatever lies between."""
     level, frame = 1, inspect.currentframe()
-    while frame is not None and frame.f_globals["__name__"].partition(".")[0] == "aru":
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "aru":
         level, frame = level + 1, frame.f_back
     warnings.warn(AruWarning(_as_called(text)), stacklevel=level)  # an instance: filters see it without backticks
 

@@ -21,6 +21,8 @@ def test_committed_pages_are_those_of_the_result_files() -> None:
     current = tables.read_runs()
     by_default = defaults_tables.read()
     assert defaults_tables.readme(by_default) in (ROOT / "README.md").read_text()
+    assert defaults_tables.start(by_default) in (ROOT / "docs" / "index.md").read_text()
+    assert defaults_tables.limits(by_default) in (ROOT / "docs" / "explain" / "limits.md").read_text()
     assert defaults_tables.results(by_default) in (ROOT / "docs" / "choosing.md").read_text()
     page = (ROOT / "docs" / "reproduction.md").read_text()
     assert targets.target_table(current) in page
