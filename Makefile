@@ -10,7 +10,7 @@ PIP_INSTALL := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.t
                $(BIN)/python -m pip install -qq --no-input
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow torture lint format zeroshot clean
+.PHONY: help demo test test-slow torture lint format docs zeroshot clean
 
 help:
 	@echo "make demo       forecast daily flights from New York and write a report to aru-demo/"
@@ -19,6 +19,7 @@ help:
 	@echo "make torture    attack it for a quarter of an hour, and write docs/torture.md"
 	@echo "make lint       check style, types and the direction of imports"
 	@echo "make format     rewrite the code in the project's style"
+	@echo "make docs       build the documentation into build/site; warnings are errors"
 	@echo "make zeroshot   measure the pretrained weights and rewrite docs/pretrained.md; needs ARU_DATA"
 	@echo "make clean      remove everything that make created, .venv included"
 	@echo
@@ -56,6 +57,12 @@ format: $(VENV)/.dev
 	@$(BIN)/ruff check --fix
 	@$(BIN)/ruff format
 
+docs: $(VENV)/.docs
+	@echo "==> Building the documentation"
+	@test -x $(BIN)/zensical || { echo "The documentation needs Python 3.11 or newer." >&2; exit 1; }
+	@$(BIN)/zensical build --strict --clean
+	@echo "==> Open build/site/index.html"
+
 # Rows of weights that have not changed are kept. AutoETS: python -m benchmarks.peers setup auto-ets.
 zeroshot: $(VENV)/.dev
 	@echo "==> Measuring the pretrained weights"
@@ -67,7 +74,7 @@ zeroshot: $(VENV)/.dev
 clean:
 	@echo "==> Removing .venv, caches, builds and demo output"
 	@rm -rf $(VENV) build dist aru-demo lightning_logs \
-	    .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	    .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.created:
@@ -88,3 +95,8 @@ $(VENV)/.dev: $(VENV)/.created pyproject.toml constraints.txt
 	@echo "==> Installing aru and what demo, service, PostgreSQL, Spark, tests and checks need (a few minutes the first time)"
 	@$(PIP_INSTALL) -e ".[demo,serve,postgres,spark,dev]"
 	@touch $(VENV)/.demo $@
+
+$(VENV)/.docs: $(VENV)/.created pyproject.toml constraints.txt
+	@echo "==> Installing aru and what the documentation needs"
+	@$(PIP_INSTALL) -e ".[docs]"
+	@touch $@
