@@ -151,11 +151,12 @@ def start(rows: pd.DataFrame) -> str:
     nd = wide(rows, "nd")
     complete = nd.dropna().index
     kept = rows.set_index(["dataset", "protocol"]).index.isin(complete)
+    others = f"Of all {len(nd)} others are ahead on {len(behind(nd))}"
     return f"""{summary_table(rows[kept], counted=False)}
 
 Retail, energy, tourism and parts; nothing is chosen but horizon, frequency and covariates. Geometric means over the
-{len(complete)} panels and streams that all methods have; below 1 is better than seasonal naive. Of all {len(nd)} others are ahead on
-{len(behind(nd))}: [which, and when not to use it](explain/limits.md). [All rows](choosing.md#with-the-defaults).
+{len(complete)} panels and streams that all methods have; below 1 is better than seasonal naive. {others}:
+[which, and when not to use it](explain/limits.md). [All rows](choosing.md#with-the-defaults).
 
 {source(rows)}"""
 
@@ -174,4 +175,6 @@ def limits(rows: pd.DataFrame) -> str:
         cells = ["" if np.isnan(v) else f"{v:.4f} ({v / best - 1:+.0%})" for v in ours]
         out.append([f"{TITLES[str(dataset)]}, {protocol}", f"{COLUMNS[str(row.idxmin())]}, {best:.4f}", *cells])
     own = table(["ND", "ahead", "aru, zero-shot", "aru, fitted"], out)
-    return f"{own}\n\nThe other {len(nd) - len(out)} of {len(nd)} rows: [all of them](../choosing.md#with-the-defaults). {source(rows)}"
+    return f"""{own}
+
+Of {len(nd)} rows in all: [the others](../choosing.md#with-the-defaults). {source(rows)}"""

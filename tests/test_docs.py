@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import re
+import sys
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
 
+import aru
+from aru.errors import AruError, AruWarning
+from docs.notebook import FIGURES, NOTEBOOK, PAGE, pictures_of, run
+from docs.notebook import page as page_of
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = [
-    "README.md",
-    *(
-        f"docs/{name}.md"
-        for name in (
-            "adapt",
-            "choosing",
-            "guide",
-            "learning",
-            "method",
-            "methods",
-            "operations",
-            "peers",
-            "pretrained",
-            "reproduction",
-            "service",
-            "streaming",
-        )
-    ),
-]
+DOCS = ROOT / "docs"
+PAGES = ["README.md", *sorted(str(path.relative_to(ROOT)) for path in DOCS.rglob("*.md"))]
+ELSEWHERE = {"docs/scale.md", "docs/onnx.md", "docs/start/flights.md"}  # their examples have tests of their own
+SLOW = {"docs/start/covariates.md"}  # and all of docs/howto
+SITE = ROOT / "zensical.toml"
 
 
 def blocks(page: str) -> str:
@@ -36,7 +34,14 @@ def blocks(page: str) -> str:
     return "\n".join(re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), flags=re.DOTALL))
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)])
+def examples() -> list[Any]:
+    """The pages with examples; those that take longer are marked."""
+    shown = [page for page in PAGES if page not in ELSEWHERE and blocks(page)]
+    long = {page for page in shown if page in SLOW or page.startswith("docs/howto/")}
+    return [pytest.param(page, marks=pytest.mark.slow) if page in long else page for page in shown]
+
+
+@pytest.mark.parametrize("page", examples())
 def test_examples_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     sales = [f"shop,{day:%Y-%m-%d},{20 + 8 * (day.weekday() > 4)}" for day in pd.date_range("2024", periods=90)]
@@ -49,13 +54,54 @@ def test_examples_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         assert {"cutoff", "aru", "aru-median", "aru-lo-90", "aru-hi-90"} <= set(names["backtest"].columns)  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(
-    "page", [*PAGES, "docs/scale.md", "docs/onnx.md", "docs/architecture.md", "docs/torture.md"]
-)  # whose examples have tests of their own
+@pytest.mark.parametrize("page", PAGES)
 def test_links_lead_somewhere(page: str) -> None:
     text = (ROOT / page).read_text()
     for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", text):
         assert ((ROOT / page).parent / target).exists(), f"{page} links to {target}"
+
+
+def listed(entries: list[dict[str, Any]]) -> list[str]:
+    """The pages of a navigation, in its order."""
+    found: list[str] = []
+    for target in (target for entry in entries for target in entry.values()):
+        found += [target] if isinstance(target, str) else listed(target)
+    return found
+
+
+def test_every_page_of_the_site_is_listed_once() -> None:
+    pages = listed(tomllib.loads(SITE.read_text())["project"]["nav"])
+    assert sorted(pages) == sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
+
+
+def test_the_site_names_the_version_that_it_describes() -> None:
+    project = tomllib.loads(SITE.read_text())["project"]
+    assert project["site_name"] == f"aru {aru.__version__}"
+    assert aru.__version__ in project["copyright"]
+
+
+def test_every_error_has_a_section() -> None:
+    page = (DOCS / "howto" / "errors.md").read_text()
+    errors = [e for e in vars(aru.errors).values() if isinstance(e, type) and issubclass(e, (AruError, AruWarning))]
+    assert len(errors) > 10
+    for name in {error.__name__ for error in errors} - {"AruError", "InputError"}:
+        assert f"## {name}\n" in page
+        assert f"[`{name}`](#{name.lower()})" in page
+
+
+def test_the_notebooks_page_is_what_the_notebook_shows() -> None:
+    notebook = json.loads(NOTEBOOK.read_text())
+    assert page_of(notebook) == PAGE.read_text()
+    for name, svg in pictures_of(notebook).items():
+        assert (FIGURES / name).read_text() == svg
+
+
+@pytest.mark.slow
+def test_the_notebook_runs_and_beats_last_week() -> None:
+    names = run(json.loads(NOTEBOOK.read_text()))
+    card = names["backtest"].scorecard
+    assert card.series == 205
+    assert card.model["nd"] < card.naive["nd"]
 
 
 def test_the_file_tree_of_the_readme_is_complete() -> None:

@@ -1,4 +1,4 @@
-"""The examples of docs/service.md are sent as they stand there."""
+"""The examples of docs/service.md and docs/start/service.md are sent as they stand there."""
 
 from __future__ import annotations
 
@@ -17,12 +17,15 @@ from tests.shops import BASE, rows
 
 from .conftest import Running, Serve
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "service.md").read_text()
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGE = (DOCS / "service.md").read_text()
+START = (DOCS / "start" / "service.md").read_text()
+SALES = [f"shop,{day:%Y-%m-%d},{20 + 8 * (day.weekday() > 4)}" for day in pd.date_range("2024-01-01", "2024-03-30")]
 
 
-def commands() -> list[list[str]]:
+def commands(page: str = PAGE) -> list[list[str]]:
     """The words of every curl command."""
-    blocks = re.findall(r"```sh\n(.*?)```", PAGE, flags=re.DOTALL)
+    blocks = re.findall(r"```sh\n(.*?)```", page, flags=re.DOTALL)
     return [shlex.split(f"curl {part}") for block in blocks for part in re.split(r"^curl ", block, flags=re.M)[1:]]
 
 
@@ -35,7 +38,7 @@ def send(running: Running, words: list[str]) -> httpx.Response:
             name, _, value = next(options).partition(": ")
             headers[name] = value
         elif word in ("-d", "--data-binary"):
-            body = next(options)
+            body = next(options).replace("@sales.csv", "\n".join(["unique_id,ds,y", *SALES]))
         elif word == "-X":
             method = next(options)
         else:
@@ -57,6 +60,17 @@ def test_the_examples_are_what_they_say(serve: Serve) -> None:
     assert set(made["unique_id"]) == {"shop-1", "shop-99"}
     assert send(running, bulk).json()["applied"] == 2
     assert send(running, table).text.splitlines()[0] == "unique_id,ds,aru,aru-median,aru-lo-90,aru-hi-90"
+
+
+def test_the_quick_start_is_what_it_says(serve: Serve) -> None:
+    running = serve(Forecaster.from_pretrained("nano", h=14, freq="D"))
+    history, observed, forecast, table = commands(START)
+    assert send(running, history).json()["applied"] == len(SALES)
+    assert send(running, observed).json() == json.loads(re.findall(r"```json\n(.*?)```", START, flags=re.DOTALL)[0])
+    made = pd.DataFrame(send(running, forecast).json()["forecasts"])
+    assert len(made) == 14
+    assert {"aru-lo-80", "aru-hi-95"} <= set(made)
+    assert len(send(running, table).text.splitlines()) == 1 + 14
 
 
 def test_every_endpoint_and_status_is_listed(serve: Serve, trained: Forecaster) -> None:
