@@ -61,6 +61,21 @@ def test_links_lead_somewhere(page: str) -> None:
         assert ((ROOT / page).parent / target).exists(), f"{page} links to {target}"
 
 
+def test_links_of_the_readme_work_on_a_package_index() -> None:
+    text = (ROOT / "README.md").read_text()
+    before, rest = text.split("<!-- results: begin")
+    text = before + rest.split("<!-- results: end -->")[1]
+    assert re.findall(r"\]\((?!https:)", text) == []
+    targets = re.findall(
+        r"https://(?:github.com/aru-forecast/aru/blob|raw.githubusercontent.com/aru-forecast/aru)/main/([^)\s#]+)", text
+    )
+    assert len(targets) > 20
+    for target in targets:
+        assert (ROOT / target).exists(), f"README.md links to {target}"
+    defined = set(re.findall(r"^\[([^\]]+)\]: ", text, flags=re.M))
+    assert set(re.findall(r"\[((?:docs/|CITATION)[^\]]*)\](?!:)", text)) == defined
+
+
 def listed(entries: list[dict[str, Any]]) -> list[str]:
     """The pages of a navigation, in its order."""
     found: list[str] = []
