@@ -112,7 +112,7 @@ def test_the_notebooks_page_is_what_the_notebook_shows() -> None:
 
 
 @pytest.mark.slow
-def test_the_notebook_runs_and_beats_last_week() -> None:
+def test_the_notebook_runs_and_beats_last_week(as_users_run_it: None) -> None:
     names = run(json.loads(NOTEBOOK.read_text()))
     card = names["backtest"].scorecard
     assert card.series == 205
