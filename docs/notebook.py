@@ -17,7 +17,7 @@ from typing import Any
 NOTEBOOK = Path(__file__).with_name("notebooks") / "flights.ipynb"
 PAGE = Path(__file__).with_name("start") / "flights.md"
 FIGURES = Path(__file__).with_name("figures")
-NOTE = "This is a notebook, `docs/notebooks/flights.ipynb`, as it ran. `pip install 'aru-forecast[demo]'` has its data."
+NOTE = "This is [a notebook](../notebooks/flights.ipynb) as it ran. `pip install 'aru-forecast[demo]'` has its data."
 
 
 def cells(notebook: dict[str, Any], kind: str) -> list[dict[str, Any]]:

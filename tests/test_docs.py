@@ -61,6 +61,16 @@ def test_links_lead_somewhere(page: str) -> None:
         assert ((ROOT / page).parent / target).exists(), f"{page} links to {target}"
 
 
+@pytest.mark.parametrize("page", [*PAGES, "CHANGELOG.md"])
+def test_lists_and_tables_begin_after_an_empty_line(page: str) -> None:
+    """Else they are part of the paragraph before them, on the site though not everywhere."""
+    text = re.sub(r"^```.*?^```", "", (ROOT / page).read_text(), flags=re.DOTALL | re.MULTILINE)
+    item = re.compile(r"- |\d+\. |\|")
+    for first, *more in (block.strip("\n").split("\n") for block in re.split(r"\n[ ]*\n", text)):
+        if first[:1] not in ("", " ", "<") and not item.match(first):
+            assert [line for line in more if item.match(line)] == []
+
+
 def test_links_of_the_readme_work_on_a_package_index() -> None:
     text = (ROOT / "README.md").read_text()
     before, rest = text.split("<!-- results: begin")

@@ -23,5 +23,6 @@ def test_every_task_is_measured() -> None:
 def test_the_page_is_that_of_the_result_file() -> None:
     """`python -m benchmarks.pretrained`, then `python -m benchmarks.report`, after every change of the weights."""
     assert report.pretrained() in (report.ROOT / "docs" / "pretrained.md").read_text()
+    assert report.budget() in (report.ROOT / "docs" / "howto" / "cost.md").read_text()
     found = json.loads((report.RESULTS / "pretrained.json").read_text())
     assert [size["weights"] for size in found["sizes"]] == [full_name(name) for name in pretrained.SIZES]
