@@ -8,8 +8,10 @@ aru-rnn         the recurrent network of the paper's family, and `baseline`, the
 lightgbm        one model of all series (`experiments.boosted`); needs lightgbm
 seasonal-naive  the latest value of the same season
 
-Rows of AutoETS, ARIMA and NHITS on the same windows, and of our networks with a configuration for each dataset, are in
-`runs.csv`.
+ets, nhits      AutoETS once, NHITS; they need the environment of `python -m benchmarks.peers setup auto-ets`
+
+Rows of AutoETS, NHITS and LightGBM on the other panels, and of our networks with a configuration for each dataset, are
+in `runs.csv`.
 """
 
 from __future__ import annotations
@@ -26,6 +28,10 @@ import numpy as np
 import pandas as pd
 
 from aru import Forecaster
+from benchmarks.peers import environments
+from benchmarks.peers.exchange import run_peer
+from benchmarks.peers.registry import PEERS as REGISTRY
+from benchmarks.peers.task import make_task as make_windows
 from experiments.boosted import Boosted
 from experiments.data import DATASETS, read
 from experiments.learning import DEMO, FLIGHTS
@@ -37,6 +43,7 @@ from experiments.tasks import PROTOCOLS, Protocol, Task, cut
 
 FITTED, ZERO_SHOT, NAIVE, LIGHTGBM = "aru", "aru zero-shot", "seasonal-naive", "lightgbm"
 TRAINED = ("aru-rnn", "baseline")
+OTHERS = {"ets": "auto-ets", "nhits": "nhits"}
 FIXED, STREAMING = "fixed", "streaming"
 COUNTS = ("parts",)  # whose coverage is that of randomised ranks: intervals of whole numbers cover too much
 FINE = [*range(2, 100, 2)]  # central intervals in percent, for these
@@ -104,6 +111,10 @@ def defaults(seeds: Iterable[int]) -> list[Default]:
     places = [(name, protocol) for name, rules in _rules().items() for protocol in rules]
     untrained = (NAIVE, ZERO_SHOT, LIGHTGBM) if importlib.util.find_spec("lightgbm") else (NAIVE, ZERO_SHOT)
     out = [Default(*place, method, 0) for method in untrained for place in places]
+    if environments.is_ready(REGISTRY["nhits"].group):
+        missing = [place for place in places if place[0] in (*PLAIN, FLIGHTS)]
+        out += [Default(*place, "ets", 0) for place in missing if place[1] == FIXED]  # refits at every origin
+        out += [Default(*place, "nhits", 0) for place in missing]
     for seed in seeds:
         for method in (FITTED, *TRAINED):
             out += sorted((Default(*place, method, seed) for place in places), key=lambda job: job.expected_seconds)
@@ -139,6 +150,10 @@ def forecasts(job: Default, task: Task) -> tuple[pd.DataFrame, str]:
     if job.method == LIGHTGBM:
         trees = Boosted(task.train, task.static, task.settings, task.season, job.seed)
         return trees.cross_validation(task.df, task.windows, task.step), "aru"
+    if job.method in OTHERS:
+        peer = REGISTRY[OTHERS[job.method]]
+        windows = make_windows(task.df, static, task.settings, task.windows, task.step, task.season)
+        return run_peer(peer, windows, seed=job.seed, steps=job.steps or peer.steps).frame, peer.name
     steps = {"max_steps": job.steps} if job.steps else {}
     if job.method == ZERO_SHOT:
         model = Forecaster.from_pretrained("mini", **settings)
@@ -154,7 +169,7 @@ def forecasts(job: Default, task: Task) -> tuple[pd.DataFrame, str]:
 def coverage(frame: pd.DataFrame, name: str, counts: bool) -> dict[str, float]:
     """Share of values within the 80 % and 90 % intervals; of counts, of randomised ranks within .1 to .9 and so on."""
     frame = frame[frame.y.notna()]
-    if f"{name}-lo-90" not in frame:
+    if f"{name}-lo-80" not in frame:
         return {}
     y = frame.y.to_numpy(np.float64)
     if not counts:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 
 from experiments.defaults import FITTED, FIXED, NAIVE, STREAMING, ZERO_SHOT
+from experiments.peers import ALONE, UNSCALED
 from experiments.tables import RESULTS, table
 
 TITLES = {
@@ -26,18 +29,37 @@ OTHERS = {"lightgbm": "LightGBM", "ets": "AutoETS", "nhits": "NHITS"}
 OURS = {"baseline": "baseline", "aru-rnn": "aru-rnn", ZERO_SHOT: "aru, zero-shot", FITTED: "**aru**"}
 TUNED = "aru-rnn, tuned"
 COLUMNS = {NAIVE: "seasonal naive", **OTHERS, TUNED: "aru-rnn, chosen for each", **OURS}
+NUMBERS = ("nd", "rmse", "mase", "crps", "coverage90")
 SURE = 500  # forecasts from which on coverage is judged
+RIVALS = (NAIVE, *OTHERS)
+M1 = ("m1_monthly", "m1_quarterly", "m1_yearly")
+LIMITS = (  # what was aimed at with the defaults
+    ("rossmann", FIXED, "nd", 0.073),
+    ("rossmann", STREAMING, "nd", 0.077),
+    ("walmart", FIXED, "nd", 0.079),
+    ("walmart", STREAMING, "nd", 0.083),
+    ("tourism_monthly", FIXED, "nd", 0.090),
+    ("m4_hourly", FIXED, "nd", 0.029),
+    ("gefcom2012", STREAMING, "nd", 0.045),
+    ("electricity_10", STREAMING, "nd", 0.100),
+    ("parts", FIXED, "rmse", 1.23),
+)
+M1_LIMITS = (("mase", "mase", "MASE", 0.78), ("crps", "nd", "WQL", 0.62))  # relative to this of seasonal naive
+COVERED = (0.87, 0.93)  # by 90 % intervals
 
 
 def read() -> pd.DataFrame:
     """Rows with the defaults, and those of others and of chosen configurations on the same windows."""
     own = pd.read_csv(RESULTS / "defaults.csv")
-    runs = pd.read_csv(RESULTS / "runs.csv", keep_default_na=False, na_values={c: [""] for c in ("nd", "mase", "crps")})
-    runs = runs[(runs.variant == "") & runs.method.isin([*OTHERS, "aru"])]
+    runs = pd.read_csv(RESULTS / "runs.csv", keep_default_na=False, na_values={c: [""] for c in NUMBERS})
+    alone = (runs.method == "nhits") & runs.dataset.isin(UNSCALED)  # does not stand the covariates there
+    runs = runs[(runs.variant == np.where(alone, ALONE, "")) & runs.method.isin([*OTHERS, "aru"])]
     runs["protocol"] = runs.protocol.where(runs.dataset != "tourism_monthly", FIXED)
     runs["method"] = runs.method.replace("aru", TUNED)
-    kept = runs.set_index(["dataset", "protocol"]).index.isin(own.set_index(["dataset", "protocol"]).index)
-    both = pd.concat([own, runs[kept & ~runs.method.isin(own.method.unique())]], ignore_index=True)
+    place = ["dataset", "protocol"]
+    runs = runs[runs.set_index(place).index.isin(own.set_index(place).index)]
+    entry = [*place, "method"]
+    both = pd.concat([own, runs[~runs.set_index(entry).index.isin(own.set_index(entry).index)]], ignore_index=True)
     return both[both.protocol.isin([FIXED, STREAMING])]
 
 
@@ -64,35 +86,50 @@ def nd_table(rows: pd.DataFrame) -> str:
     return table(["ND", *(COLUMNS[method] for method in found.columns)], out)
 
 
-def summary_table(rows: pd.DataFrame, counted: bool = True) -> str:
+UNLIKE = ("panels", "ND of **aru**, relative to it")  # columns that are needed where methods have other panels
+
+
+def summary_table(rows: pd.DataFrame, without: Sequence[str] = ()) -> str:
     """Geometric means relative to seasonal naive, ranks and seconds, over the panels that a method has.
 
-    With `counted` it says how many these are.
+    Columns of the names in `without` are left out.
     """
     nd, mase, wql, seconds = (wide(rows, metric) for metric in ("nd", "mase", "crps", "seconds"))
     rank = nd.rank(axis=1)
     out = []
     for method in nd.columns.drop(NAIVE):
 
-        def mean(values: pd.DataFrame, base: pd.DataFrame, column: str = method) -> str:
-            ratio = (values[column] / base[NAIVE]).dropna()
+        def mean(values: pd.DataFrame, others: pd.DataFrame, column: str = method, base: str = NAIVE) -> str:
+            ratio = (values[column] / others[base]).dropna()
             return f"{np.exp(np.log(ratio).mean()):.3f}" if len(ratio) else ""
 
         known = nd[method].notna()
         typical = seconds.loc[known, method]
+        ahead = "" if method == FITTED else mean(nd[[FITTED]].rename(columns={FITTED: method}), nd, base=method)
         out.append(
             [
                 COLUMNS[method],
-                *([str(int(known.sum()))] if counted else []),
+                str(int(known.sum())),
                 mean(nd, nd),
                 mean(mase, mase),
                 mean(wql, nd),
+                ahead,
                 f"{rank.loc[known, method].mean():.1f}" if known.any() else "",
                 f"{typical.median():.0f}" if method in OURS or method == "lightgbm" else "",
             ]
         )
-    heads = ["relative to seasonal naive", *(["panels"] if counted else [])]
-    return table([*heads, "ND", "MASE", "WQL", "mean rank", "median seconds"], out)
+    heads = [
+        "relative to seasonal naive",
+        "panels",
+        "ND",
+        "MASE",
+        "WQL",
+        "ND of **aru**, relative to it",
+        "mean rank",
+        "median seconds",
+    ]
+    kept = [at for at, head in enumerate(heads) if head not in without]
+    return table([heads[at] for at in kept], [[row[at] for at in kept] for row in out])
 
 
 def coverage_table(rows: pd.DataFrame) -> str:
@@ -109,16 +146,62 @@ def coverage_table(rows: pd.DataFrame) -> str:
     return table(["coverage", "forecasts", "zero-shot, 80 %", "90 %", "**aru**, 80 %", "90 %"], out)
 
 
+def aims_table(rows: pd.DataFrame) -> str:
+    """What was aimed at, what was found, and whether that is enough."""
+    nd, mase, wql, rmse, covered = (wide(rows, metric) for metric in ("nd", "mase", "crps", "rmse", "coverage90"))
+    found_in = {"nd": nd, "mase": mase, "crps": wql, "rmse": rmse}
+    out = []
+
+    def add(aim: str, found: str, met: bool) -> None:
+        out.append([aim, found, "met" if met else "**missed**"])
+
+    for dataset, protocol, metric, limit in LIMITS:
+        value = found_in[metric].loc[(dataset, protocol), FITTED]
+        add(f"{TITLES[dataset]}, {protocol}: {metric.upper()} at most {limit}", f"{value:.4f}", value <= limit)
+    parts = wql.loc[("parts", FIXED)].dropna()
+    best = parts.drop(FITTED)
+    add(
+        "Parts: WQL below every other row",
+        f"{parts[FITTED]:.4f}; the best other row, {COLUMNS[str(best.idxmin())]}, {best.min():.4f}",
+        parts[FITTED] < best.min(),
+    )
+    for metric, base, name, limit in M1_LIMITS:
+        ratios = [found_in[metric].loc[(d, FIXED), FITTED] / found_in[base].loc[(d, FIXED), NAIVE] for d in M1]
+        value = float(np.exp(np.log(ratios).mean()))
+        add(f"M1: geometric mean of {name} at most {limit} of seasonal naive", f"{value:.3f}", value <= limit)
+    others = nd[[name for name in RIVALS if name in nd]]
+    behind = [
+        f"{TITLES[str(d)]}, {p} ({COLUMNS[str(others.loc[(d, p)].idxmin())]} {others.loc[(d, p)].min():.4f})"
+        for d, p in nd.index
+        if not nd.loc[(d, p), FITTED] < others.loc[(d, p)].min()
+    ]
+    rivals = "LightGBM, NHITS, AutoETS and seasonal naive"
+    add(f"ahead of {rivals} on each panel", f"not on {'; '.join(behind)}" if behind else "on each", not behind)
+    own = rows[(rows.method == FITTED) & (rows.forecasts >= SURE)]
+    outside = [
+        f"{TITLES[str(d)]}, {p} ({100 * covered.loc[(d, p), FITTED]:.1f})"
+        for d, p in places(own)
+        if not COVERED[0] <= covered.loc[(d, p), FITTED] <= COVERED[1]
+    ]
+    low, high = (round(100 * end) for end in COVERED)
+    add(
+        f"90 % intervals cover {low} to {high} % where there are {SURE} forecasts",
+        f"not on {'; '.join(outside)}" if outside else "on each",
+        not outside,
+    )
+    return table(["aim", "found", ""], out)
+
+
 def source(rows: pd.DataFrame) -> str:
     """Where the figures come from."""
     own = rows[rows.command == "python -m experiments defaults"]
     seeds = own[own.method == FITTED].groupby(["dataset", "protocol"]).seed.nunique()
     count = f"{seeds.min()}" if seeds.min() == seeds.max() else f"{seeds.min()} to {seeds.max()}"
-    count = "one seed" if seeds.max() == 1 else f"{count} seeds"
+    count = "with one seed" if seeds.max() == 1 else f"with {count} seeds"
     commits = ", ".join(sorted(own.commit.astype(str).unique()))
     return (
         f"`python -m experiments defaults`, commits {commits}, {', '.join(sorted(own.hardware.unique()))}, one thread; "
-        f"{count} of what is trained. AutoETS, NHITS, and aru-rnn chosen for each: `runs.csv`."
+        f"aru {count}, other networks one. Where it is not from there: `runs.csv`."
     )
 
 
@@ -129,21 +212,28 @@ def results(rows: pd.DataFrame) -> str:
 {summary_table(rows)}
 
 Fixed: the last h rows of every series. Streaming: rolling windows, true values fed after each. WQL is relative to the
-ND of seasonal naive, which has no intervals. Ranks are among the methods of a row. Seconds: training and all forecasts.
+ND of seasonal naive, which has no intervals. Means are over the panels that a method has, so only the column of **aru**
+compares like with like. Ranks are among the methods of a row. Seconds: training and all forecasts.
 
 {coverage_table(rows)}
 
-Panels with at least {SURE} forecasts; of the counts in Parts by randomised ranks.
+Panels with at least {SURE} forecasts; of the counts in Parts by randomised ranks. NHITS has y alone on Walmart, whose
+covariates it does not stand.
+
+### What was aimed at
+
+{aims_table(rows)}
 
 {source(rows)}"""
 
 
 def readme(rows: pd.DataFrame) -> str:
     """The short version."""
-    return f"""{nd_table(rows)}
+    return f"""{summary_table(rows)}
 
-ND with the defaults: nothing is chosen but horizon, frequency and covariates. More, and where it is behind:
-[docs/choosing.md](docs/choosing.md). {source(rows)}"""
+With the defaults: nothing is chosen but horizon, frequency and covariates. Geometric means over the panels that a
+method has; ranks by ND. Every panel, and where it is behind: [choosing](docs/choosing.md).
+{source(rows)}"""
 
 
 def start(rows: pd.DataFrame) -> str:
@@ -152,7 +242,7 @@ def start(rows: pd.DataFrame) -> str:
     complete = nd.dropna().index
     kept = rows.set_index(["dataset", "protocol"]).index.isin(complete)
     others = f"Of all {len(nd)} others are ahead on {len(behind(nd))}"
-    return f"""{summary_table(rows[kept], counted=False)}
+    return f"""{summary_table(rows[kept], without=UNLIKE)}
 
 Retail, energy, tourism and parts; nothing is chosen but horizon, frequency and covariates. Geometric means over the
 {len(complete)} panels and streams that all methods have; below 1 is better than seasonal naive. {others}:
