@@ -10,7 +10,15 @@ from pathlib import Path
 
 import pandas as pd
 
-from experiments import defaults_tables, learning_figure, learning_tables, tables, zeroshot_figure, zeroshot_tables
+from experiments import (
+    choosing_figure,
+    defaults_tables,
+    learning_figure,
+    learning_tables,
+    tables,
+    zeroshot_figure,
+    zeroshot_tables,
+)
 from experiments.figures import draw_all
 from experiments.tables import RESULTS, table
 from experiments.targets import target_table
@@ -307,6 +315,7 @@ def main() -> None:
     by_default = defaults_tables.read()
     rewrite(ROOT / "README.md", defaults_tables.readme(by_default))
     rewrite(ROOT / "docs" / "choosing.md", defaults_tables.results(by_default))
+    choosing_figure.draw(by_default)
     rewrite(ROOT / "docs" / "adapt.md", adapt_table())
     rewrite(ROOT / "docs" / "method.md", gated_table())
     pretrained = zeroshot_tables.read()
