@@ -234,6 +234,22 @@ def test_a_column_that_hardly_varied_does_not_explode() -> None:
     np.testing.assert_allclose(far, f.predict(futr.assign(flat=1.0))["aru"])
 
 
+@pytest.mark.filterwarnings("ignore:Covariates are unlike those of training")
+@pytest.mark.parametrize("wrong", [999999.0, -1e30])
+def test_a_wrong_entry_of_a_covariate_costs_that_row_alone(wrong: float) -> None:
+    """It was the range of the column: all other prices were one and the same."""
+    price = 10 + np.random.default_rng(0).normal(size=len(PAST))
+    past = PAST[["unique_id", "ds"]].assign(price=price, y=PAST["y"] * np.exp(-0.3 * (price - 10)))
+    one = past.index[past["unique_id"] == "shop-3"][-60]
+    found = []
+    for entry in (10.0, wrong):
+        f = opened(("price",))
+        f.update(past.assign(price=past["price"].where(past.index != one, entry)))
+        found.append(f.effects().iloc[0])
+    assert found[0]["effect"] < -20
+    assert found[1]["effect"] == pytest.approx(found[0]["effect"], rel=0.1)
+
+
 @pytest.mark.parametrize("returns", [-2.0, -30.0])
 def test_a_negative_value_of_one_series_leaves_the_others_alone(returns: float) -> None:
     """Returned goods: the effects of a whole panel went on as sums instead of percentages."""
