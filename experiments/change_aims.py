@@ -57,7 +57,7 @@ def _gated(rows: pd.DataFrame) -> Iterator[list[str]]:
     model = rows.dataset + ", " + rows.model
     long = rows[(rows.series >= SERIES) & (rows["rounds"] + rows.windows >= ROUNDS) & ~rows.variant.str.contains("cal")]
     found = ", ".join(f"{model[i]}, {r.variant} {r.hurt:.1%}" for i, r in long.iterrows())
-    goal = f"at most 2 % of the series lose more than 2 % against the network alone, from {SERIES} series and {ROUNDS} rounds on"
+    goal = f"at most 2 % of series lose more than 2 % against the network alone ({SERIES} series, {ROUNDS} rounds)"
     yield [goal, found, met(bool((long.hurt <= HURT).all()))]
     gate = rows[rows.variant == "gate"]
     mean = float(gate.cost.mean())

@@ -295,8 +295,7 @@ def gated_table() -> str:
 
 The last 30 % of the rows of each series, in windows of h: rounds of feedback before the first and windows. Cost: change
 of ND against the adapted forecast without gate and calibration. Hurt, worst: series whose ND is more than 2 % above
-that of the network alone, and the largest such change. Of pretrained networks ("mini") those without covariates learn from
-their errors, which needs no gate; those with covariates have none.
+that of the network alone, and the largest such change. Pretrained networks (mini) have no gate.
 80 %, 90 %: coverage of intervals, by randomised PIT. Width and interval score of 90 % intervals, relative to those
 without calibration. Bytes of a state. aru: default settings, trained on the first 60 % of the rows, one seed.
 `python -m experiments.gated` with the arguments in `experiments/results/gated.csv`, commits
