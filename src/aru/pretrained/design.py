@@ -34,7 +34,7 @@ LONG_SPAN = 1.2  # years that the rows must span for regressors of the month
 HALF_LIVES = ("3", "24")  # rows; of moving averages of numbers
 OFTEN = 2  # times that a holiday must have come to have an effect of its own
 SEASONS_SEEN, ROWS_SEEN = 1.5, 20  # seasons, and rows, after which the network knows a season better than the panel
-LIMIT = 4.0  # ranges of the others beyond which a number is one entry gone wrong
+ENTRY_RANGES = 4.0  # ranges of the others beyond which a number is one entry gone wrong
 UNIT_SAMPLE = 2**16  # rows from which the units of regressors are found
 
 
@@ -135,7 +135,7 @@ def _usual(values: Floats) -> Floats:
     ordered = np.sort(values)
     cut = max(1, len(ordered) // 100)
     low, high = ordered[cut], ordered[-1 - cut]
-    far = LIMIT * (high - low)
+    far = ENTRY_RANGES * (high - low)
     return values[(values >= low - far) & (values <= high + far)] if far > 0 else values
 
 
