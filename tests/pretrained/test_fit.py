@@ -217,6 +217,8 @@ def test_a_folder_of_files_is_read_in_parts(plain: Forecaster, tmp_path: Any) ->
         ({"learning_rate": 0.1}, "learning_rate=0.1 does not apply to model='aru'"),
         ({"input_size": 7}, "input_size=7 does not apply to model='aru'"),
         ({"model": "aru-rnn", "size": "small", "country": "DE"}, "country='DE' does not apply to model='aru-rnn'"),
+        ({"lags": [3]}, "lags=(3,) does not apply to model='aru'"),
+        ({"model": "aru-rnn", "size": "mini"}, "'aru' has nano, mini, base"),
         ({"size": "medium"}, "size='medium' is no size of model='aru'"),
     ],
 )
