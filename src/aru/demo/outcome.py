@@ -23,7 +23,8 @@ METHODS: Mapping[str, str] = {
     "unadapted": "ARU, fitted, unadapted",
     "aru": "ARU, fitted",
 }
-LEVELS = (10, 30, 50, 70, 80, 90, 94, 98)  # central intervals of every method but LightGBM
+IN_WORDS = {"naive": "seasonal naive", "lightgbm": "LightGBM", "baseline": "the baseline"}
+DEMO_LEVELS = (10, 30, 50, 70, 80, 90, 94, 98)  # central intervals of every method but LightGBM
 RESAMPLES = 2000
 
 
@@ -54,8 +55,8 @@ class Replay:
 
     cells: pd.DataFrame
     """One row per route, cutoff and day forecast: unique_id, cutoff, ds, y, unseen, and of each method its median
-    `<method>-median` and the ends of the intervals of `LEVELS`, `<method>-lo-90` and so on; LightGBM has no intervals.
-    No value is missing: every method is scored on every row."""
+    `<method>-median` and the ends of the intervals of `DEMO_LEVELS`, `<method>-lo-90` and so on; LightGBM has no
+    intervals. No value is missing: every method is scored on every row."""
     shift: Shift
     history: pd.DataFrame
     """unique_id, ds and y of the known routes before the stream began."""
@@ -112,8 +113,8 @@ def _coverage(cells: pd.DataFrame, method: str) -> float:
     Departures are whole numbers, many of them small. An interval that must hold 90 % then holds more, since it ends on
     such numbers. So the rank of y is spread evenly between those of y - 1 and y, as for any discrete distribution.
     """
-    sides = [(f"{method}-lo-{level}", 0.5 - level / 200) for level in reversed(LEVELS)]
-    sides += [(f"{method}-hi-{level}", 0.5 + level / 200) for level in LEVELS]
+    sides = [(f"{method}-lo-{level}", 0.5 - level / 200) for level in reversed(DEMO_LEVELS)]
+    sides += [(f"{method}-hi-{level}", 0.5 + level / 200) for level in DEMO_LEVELS]
     quantiles, shares = cells[[column for column, _ in sides]].to_numpy(np.float64), [share for _, share in sides]
     ranks = np.concatenate([[0.0], (np.array(shares[1:]) + np.array(shares[:-1])) / 2, [1.0]])
     y = cells["y"].to_numpy(np.float64)[:, None]
@@ -187,6 +188,16 @@ def nd_by(cells: pd.DataFrame, key: pd.Series) -> pd.DataFrame:
     truth = truth[truth > 0]
     errors = pd.DataFrame({method: _errors(cells, method) for method in methods(cells)})
     return errors.groupby(key).sum().loc[truth.index].div(truth, axis=0)
+
+
+def lead_over_naive(cells: pd.DataFrame) -> pd.DataFrame:
+    """By day, how many departures each method has misjudged less than seasonal naive so far.
+
+    A day has a forecast for each lead, which are averaged.
+    """
+    errors = pd.DataFrame({method: _errors(cells, method) for method in methods(cells)})
+    daily = errors.groupby(cells["ds"]).sum().cumsum() / cells["ds"].sub(cells["cutoff"]).dt.days.max()
+    return daily.rsub(daily["naive"], axis=0)
 
 
 def saved(cells: pd.DataFrame) -> pd.Series:

@@ -8,7 +8,7 @@ from html import escape
 import numpy as np
 import pandas as pd
 
-from aru.demo.outcome import METHODS, Replay, by_novelty, monday, nd_by, saved, score
+from aru.demo.outcome import METHODS, Replay, by_novelty, lead_over_naive, monday, nd_by, saved, score
 from aru.demo.svg import Chart, Margins, Scale, day_numbers, responsive
 
 DEMO_LEAD = 7  # days: the evenings before whose forecasts reach into the shift
@@ -16,6 +16,32 @@ _LABELLED = Margins(bottom=36)
 
 # Lower edges of the bins of days observed in the cold-start picture: fine at first, then by weeks.
 _COLD_START_BINS = np.array([1, 2, 3, 4, 6, 8, 11, 15, 22, 29, 43, 64])
+
+
+def accumulated(replay: Replay) -> str:
+    """Error saved against seasonal naive since the stream began, known and unseen routes apart."""
+    return "".join(f"<h3>{title}</h3>{_accumulated(replay, title, cells)}" for title, cells in _parts(replay))
+
+
+def _accumulated(replay: Replay, title: str, cells: pd.DataFrame) -> str:
+    lead = lead_over_naive(cells)
+    x, span = day_numbers(lead.index), _stream(replay.cells, before=1)
+    room = 0.06 * float(lead.max().max() - lead.min().min())
+    y = Scale(float(lead.min().min()) - room, float(lead.max().max()) + room)
+    tips = _tips(lead, [f"until {day.day} {day:%B}" for day in lead.index], "+,.0f")
+
+    def draw(width: int) -> str:
+        chart = Chart((width, 290), span, y, f"Error saved, {title}")
+        _shade_seasons(chart, replay)
+        chart.y_axis(",.0f", "departures")
+        chart.month_axis()
+        chart.band(x, lead["unadapted"].to_numpy(), lead["aru"].to_numpy(), "gap")
+        for method in lead:
+            chart.line(x, lead[method].to_numpy(), f"line {method}")
+        chart.hover(x, tips)
+        return chart.render()
+
+    return responsive(draw)
 
 
 def weeks(replay: Replay) -> str:
@@ -31,14 +57,13 @@ def _weeks(replay: Replay, title: str, cells: pd.DataFrame) -> str:
     nd = nd_by(cells, monday(cells["ds"]))
     span = _stream(replay.cells, before=1)
     x = np.clip(day_numbers(nd.index) + 3, span.low + 1, span.high - 1)
-    tips = _nd_tips(nd, [f"week of {day.day} {day:%B}" for day in nd.index])
+    tips = _tips(nd, [f"week of {day.day} {day:%B}" for day in nd.index])
 
     def draw(width: int) -> str:
         chart = Chart((width, 270), span, _proportional(nd), f"ND by week, {title}")
         _shade_seasons(chart, replay)
         chart.y_axis("g", "ND")
         chart.month_axis()
-        chart.band(x, nd["aru"].to_numpy(), nd["unadapted"].to_numpy(), "gap")
         for method in nd:
             chart.line(x, nd[method].to_numpy(), f"line {method}")
         chart.hover(x, tips)
@@ -52,13 +77,13 @@ def level_shift(replay: Replay) -> str:
     cells, start = replay.shift.cells, replay.shift.start
     nd = nd_by(cells, (cells["cutoff"] - start).dt.days + 1)
     x = nd.index.to_numpy(dtype=np.float64)
-    tips = _nd_tips(nd, [f"days known since the shift: {max(int(day), 0)}" for day in x])
+    tips = _tips(nd, [f"days known since the shift: {max(int(day), 0)}" for day in x])
 
     def draw(width: int) -> str:
         chart = Chart((width, 290), Scale(x[0] - 0.5, x[-1] + 0.5), _from_zero(nd), "ND around the shift", _LABELLED)
         chart.span(-DEMO_LEAD + 0.5, 0.5, "season", "not yet known")
         chart.x_axis("g", "days with fewer flights that the forecast knew")
-        chart.y_axis(".1f", "ND")
+        chart.y_axis("g", "ND")
         for method in nd:
             chart.line(x, nd[method].to_numpy(), f"line {method}")
         chart.hover(x, tips)
@@ -111,7 +136,9 @@ def _fan(replay: Replay, cells: pd.DataFrame, shift: bool = False) -> str:
     route, start = cells["unique_id"].iloc[0], cells["cutoff"].min()
     weekly = cells[(cells["cutoff"] - start).dt.days % 7 == 0].sort_values("ds")
     truth = cells.drop_duplicates("ds").sort_values("ds")
-    past = replay.history[replay.history["unique_id"] == route]
+    earlier = replay.cells[replay.cells["ds"] < cells["ds"].min()].drop_duplicates(["unique_id", "ds"])
+    past = pd.concat([replay.history, earlier[["unique_id", "ds", "y"]]])
+    past = past[past["unique_id"] == route]
     past = past[past["ds"] > start - pd.Timedelta(weeks=3)]
     highest = float(np.nanmax([weekly["aru-hi-90"].max(), truth["y"].max(), past["y"].max(), 1.0]))
     size, y = (450, 220), Scale(0.0, 1.05 * highest)
@@ -156,13 +183,13 @@ def cold_start(replay: Replay) -> str:
     x = in_bin["mean"].to_numpy(dtype=np.float64)
     ranges = zip(in_bin["min"], in_bin["max"], strict=True)
     names = [f"{a}" if a == b else f"{a} to {b}" for a, b in ranges]
-    tips = _nd_tips(nd, [f"days observed: {name}" for name in names])
+    tips = _tips(nd, [f"days observed: {name}" for name in names])
 
     def draw(width: int) -> str:
         days = Scale(0.9, float(x.max()) * 1.15, log=True)
-        chart = Chart((width, 290), days, _from_zero(nd), "ND by days observed", _LABELLED)
+        chart = Chart((width, 290), days, _proportional(nd), "ND by days observed", _LABELLED)
         chart.x_axis("g", "days observed when the forecast was made")
-        chart.y_axis(".2f", "ND")
+        chart.y_axis("g", "ND")
         for method in nd:
             chart.line(x, nd[method].to_numpy(), f"line {method}")
             chart.dots(x, nd[method].to_numpy(), f"point {method}", 2.6)
@@ -221,8 +248,9 @@ def _shade_seasons(chart: Chart, replay: Replay) -> None:
         chart.span(start - 0.5, end + 0.5, "season", season.name)
 
 
-def _nd_tips(nd: pd.DataFrame, names: Sequence[str]) -> list[str]:
+def _tips(values: pd.DataFrame, names: Sequence[str], spec: str = ".3f") -> list[str]:
+    shown = [method for method in METHODS if method in values]
     return [
-        "\n".join([name, *(f"{METHODS[method]}: {row[method]:.3f}" for method in METHODS if method in nd)])
-        for name, (_, row) in zip(names, nd.iterrows(), strict=True)
+        "\n".join([name, *(f"{METHODS[method]}: {row[method]:{spec}}" for method in shown)])
+        for name, (_, row) in zip(names, values.iterrows(), strict=True)
     ]

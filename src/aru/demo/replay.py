@@ -23,23 +23,21 @@ from rich.progress import track
 from rich.table import Table
 
 from aru.datasets import nyc_flights
-from aru.demo.outcome import LEVELS, METHODS, RIVALS, Replay, Season, Shift, methods, parts, score
+from aru.demo.outcome import DEMO_LEVELS, METHODS, RIVALS, Replay, Season, Shift, methods, parts, score
 from aru.demo.report import headline, render
-from aru.demo.rivals import DEMO_HORIZON, Boosted, lightgbm, seasonal_naive
+from aru.demo.rivals import CELL_KEYS, DEMO_HORIZON, ONE_DAY, Boosted, lightgbm, seasonal_naive
 from aru.forecaster import Forecaster
 from aru.nn.threads import torch_on_one_thread
 from aru.runtime.table import StateTable
 
 UNSEEN_SHARE = 0.2
-SHIFTED, KEPT = 4, 0.5  # every fourth known route has half of its departures left
+SHIFTED_ROUTES, KEPT_DEPARTURES = 4, 0.5  # every fourth known route has half of its departures left
 SHIFT_EVENINGS = 5, 22  # of the stream with the level shift: before it, and since
 SEASONS = (
     Season("Thanksgiving", pd.Timestamp("2013-11-25"), pd.Timestamp("2013-12-01")),
     Season("Christmas", pd.Timestamp("2013-12-21"), pd.Timestamp("2013-12-31")),
 )
-_DAY = pd.Timedelta(days=1)
-_KEYS = ["unique_id", "cutoff", "ds"]
-_PARTS = ("-median", *(f"-{side}-{level}" for level in LEVELS for side in ("lo", "hi")))
+_PARTS = ("-median", *(f"-{side}-{level}" for level in DEMO_LEVELS for side in ("lo", "hi")))
 
 
 @dataclass(frozen=True)
@@ -58,10 +56,10 @@ class Plan:
     baseline_steps: int | None = None
 
 
-_END = pd.Timestamp("2013-12-31")
-FULL = Plan(pd.Timestamp("2013-09-30"), pd.Timestamp("2013-10-14"), _END, routes=None, steps=150, trees=300)
+_YEAR_END = pd.Timestamp("2013-12-31")
+FULL = Plan(pd.Timestamp("2013-09-30"), pd.Timestamp("2013-10-14"), _YEAR_END, routes=None, steps=150, trees=300)
 QUICK = Plan(
-    pd.Timestamp("2013-11-22"), pd.Timestamp("2013-12-02"), _END, routes=20, steps=6, trees=10, baseline_steps=6
+    pd.Timestamp("2013-12-06"), pd.Timestamp("2013-12-14"), _YEAR_END, routes=20, steps=6, trees=10, baseline_steps=6
 )
 
 
@@ -76,7 +74,7 @@ def run(output: Path, seed: int = 0, quick: bool = False, console: Console | Non
     data = nyc_flights.load()
     replay = stream(data, QUICK if quick else FULL, seed, console)
     console.print(score_table(replay))
-    console.print(headline(replay), style="bold")
+    console.print(headline(replay), style="bold", soft_wrap=True)
     path = output if output.suffix == ".html" else output / "report.html"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(render(replay), encoding="utf-8")
@@ -86,7 +84,7 @@ def run(output: Path, seed: int = 0, quick: bool = False, console: Console | Non
 
 def stream(data: nyc_flights.NycFlights, plan: Plan, seed: int, console: Console) -> Replay:
     """Make all models ready, run the stream with each of them, and join their forecasts."""
-    train, live = split(data.df, plan, seed)
+    train, live = split(data.df[["unique_id", "ds", "y"]], plan, seed)
     known = sorted(train["unique_id"].unique())
     routes = live["unique_id"].nunique()
     console.print(
@@ -94,8 +92,8 @@ def stream(data: nyc_flights.NycFlights, plan: Plan, seed: int, console: Console
         f"{_date(plan.train_end)}; then every day is streamed, with {routes - len(known)} routes never seen before.",
     )
     # The first forecast is made when an unseen route has its first value.
-    cutoffs = pd.date_range(plan.train_end + _DAY, plan.stream_end - DEMO_HORIZON * _DAY)
-    changed, evenings = shifted(live, known[::SHIFTED], plan), shift_evenings(plan)
+    cutoffs = pd.date_range(plan.train_end + ONE_DAY, plan.stream_end - DEMO_HORIZON * ONE_DAY)
+    changed, evenings = shifted(live, known[::SHIFTED_ROUTES], plan), shift_evenings(plan)
     cells, apart = seasonal_naive(live, cutoffs), seasonal_naive(changed, evenings)
     seconds: dict[str, float] = {}
     if lightgbm():
@@ -124,13 +122,13 @@ def stream(data: nyc_flights.NycFlights, plan: Plan, seed: int, console: Console
                 apart = _join(apart, day_by_day(before, method, changed, days, twice))
     cells["unseen"], apart["unseen"] = ~cells["unique_id"].isin(known), False
     facts = _facts(data, plan, cells, seconds, seed)
-    shift = Shift(apart, plan.shift, KEPT)
-    return Replay(cells, shift, train[["unique_id", "ds", "y"]], SEASONS, seconds, facts)
+    shift = Shift(apart, plan.shift, KEPT_DEPARTURES)
+    seasons = [season for season in SEASONS if season.end > cutoffs[0]]
+    return Replay(cells, shift, train[["unique_id", "ds", "y"]], seasons, seconds, facts)
 
 
 def split(df: pd.DataFrame, plan: Plan, seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Training rows, and all rows of the stream. Unseen routes have no rows before the stream."""
-    df = df[["unique_id", "ds", "y"]]
     ids = np.random.default_rng(seed).permutation(np.sort(df["unique_id"].unique()))[: plan.routes]
     held_out = ids[: round(UNSEEN_SHARE * len(ids))]
     df = df[df["unique_id"].isin(ids) & (df["ds"] <= plan.stream_end)]
@@ -143,14 +141,15 @@ def split(df: pd.DataFrame, plan: Plan, seed: int) -> tuple[pd.DataFrame, pd.Dat
 def shifted(live: pd.DataFrame, routes: list[str], plan: Plan) -> pd.DataFrame:
     """The rows of these routes, with fewer departures from the day of the shift on."""
     rows = live[live["unique_id"].isin(routes)]
-    fewer = np.floor(KEPT * rows["y"] + 0.5)
+    fewer = np.floor(KEPT_DEPARTURES * rows["y"] + 0.5)
     return rows.assign(y=rows["y"].where(rows["ds"] < plan.shift, fewer))
 
 
 def shift_evenings(plan: Plan) -> pd.DatetimeIndex:
     """The evenings of the stream with the level shift."""
     before, since = SHIFT_EVENINGS
-    return pd.date_range(plan.shift - before * _DAY, plan.shift + (since - 1) * _DAY)
+    last = min(plan.shift + (since - 1) * ONE_DAY, plan.stream_end - DEMO_HORIZON * ONE_DAY)
+    return pd.date_range(plan.shift - before * ONE_DAY, last)
 
 
 def build(method: str, plan: Plan, seed: int, train: pd.DataFrame) -> Forecaster:
@@ -165,24 +164,24 @@ def build(method: str, plan: Plan, seed: int, train: pd.DataFrame) -> Forecaster
 
 
 def day_by_day(
-    forecaster: Forecaster, method: str, live: pd.DataFrame, cutoffs: Iterable[pd.Timestamp], unadapted: bool = False
+    forecaster: Forecaster, method: str, live: pd.DataFrame, cutoffs: Iterable[pd.Timestamp], both: bool = False
 ) -> pd.DataFrame:
     """Forecasts as in production: every evening, update with the day's departures and forecast the next days.
 
-    `unadapted`: also the forecasts of the same network for the same past, without what was learned from its errors.
+    `both`: also the forecasts of the same network for the same past, without what was learned from its errors.
     """
     days = dict(tuple(live.groupby("ds")))
     frames = []
     for today in cutoffs:
         forecaster.update(days[today])
         begun = days[today]["unique_id"].tolist()
-        asked = [(method, forecaster)] + [("unadapted", _unadapted(forecaster))] * unadapted
-        made = [_named(model.predict(level=LEVELS, ids=begun), name, model, today) for name, model in asked]
-        frames.append(made[0] if len(made) == 1 else made[0].merge(made[1], on=_KEYS))
+        asked = [(method, forecaster)] + [("unadapted", unadapted(forecaster))] * both
+        made = [_named(model.predict(level=DEMO_LEVELS, ids=begun), name, model, today) for name, model in asked]
+        frames.append(made[0] if len(made) == 1 else made[0].merge(made[1], on=CELL_KEYS))
     return pd.concat(frames)
 
 
-def _unadapted(forecaster: Forecaster) -> Forecaster:
+def unadapted(forecaster: Forecaster) -> Forecaster:
     """The same model and past rows, with nothing learned."""
     twin, trained = copy.copy(forecaster), forecaster.trained
     assert trained is not None
@@ -218,7 +217,7 @@ def _named(frame: pd.DataFrame, method: str, forecaster: Forecaster, cutoff: pd.
 
 def _join(cells: pd.DataFrame, forecasts: pd.DataFrame) -> pd.DataFrame:
     """Add forecasts. A missing cell is an error, since it would make the comparison unfair."""
-    joined = cells.merge(forecasts, on=_KEYS)
+    joined = cells.merge(forecasts, on=CELL_KEYS)
     if not len(joined) == len(cells) == len(forecasts):
         raise AssertionError(f"{len(forecasts)} cells were forecast, {len(joined)} of {len(cells)} asked for")
     return joined
@@ -249,7 +248,7 @@ def _facts(
         "Same for all": f"Past departures and the calendar, no holidays. {novelty.get(False, 0)} routes are known "
         f"until {_date(plan.train_end)}; nothing is trained again afterwards. Then {evenings} evenings, {len(cells):,} "
         f"forecasts of each method. The {novelty.get(True, 0)} unseen routes have no past before "
-        f"{_date(plan.train_end + _DAY)}.",
+        f"{_date(plan.train_end + ONE_DAY)}.",
         "ARU, zero-shot": "Forecaster.from_pretrained(h=7, freq='D'), a network that was trained on synthetic series "
         "alone. It has read the past; nothing was trained.",
         "ARU, fitted": f"Forecaster(h=7, freq='D', max_steps={plan.steps}).fit(df): the same network, tuned as far as "

@@ -10,13 +10,13 @@ import numpy as np
 import pandas as pd
 
 from aru.data.columns import Floats, Ints
-from aru.demo.outcome import LEVELS
+from aru.demo.outcome import DEMO_LEVELS
 
 DEMO_HORIZON = 7
-PAST, LATEST = 28, 14  # values that are known, and those that are features of their own
-SAMPLE = 60_000  # rows of training
-_KEYS = ["unique_id", "cutoff", "ds"]
-_DAY = pd.Timedelta(days=1)
+DAYS_READ, LAGS_READ = 28, 14  # values that are known, and those that are features of their own
+LIGHTGBM_ROWS = 60_000  # rows of training
+CELL_KEYS = ["unique_id", "cutoff", "ds"]
+ONE_DAY = pd.Timedelta(days=1)
 
 
 def seasonal_naive(live: pd.DataFrame, cutoffs: pd.DatetimeIndex) -> pd.DataFrame:
@@ -33,14 +33,14 @@ def seasonal_naive(live: pd.DataFrame, cutoffs: pd.DatetimeIndex) -> pd.DataFram
     cells = latest[latest["cutoff"].isin(cutoffs)].merge(leads, how="cross")
     cells["ds"] = cells["cutoff"] + cells["ahead"]
     cells = cells.merge(known, on=["unique_id", "ds"])
-    a_week_later = known.assign(ds=known["ds"] + 7 * _DAY).rename(columns={"y": "week_before"})
+    a_week_later = known.assign(ds=known["ds"] + 7 * ONE_DAY).rename(columns={"y": "week_before"})
     cells = cells.merge(a_week_later, on=["unique_id", "ds"], how="left")
     forecast = cells["week_before"].fillna(cells["latest"])
     values = {"naive-median": forecast}
-    for level in LEVELS:
+    for level in DEMO_LEVELS:
         half = NormalDist().inv_cdf(0.5 + level / 200) * cells["spread"]
         values |= {f"naive-lo-{level}": forecast - half, f"naive-hi-{level}": forecast + half}
-    return cells[[*_KEYS, "y"]].assign(**values)
+    return cells[[*CELL_KEYS, "y"]].assign(**values)
 
 
 def lightgbm() -> Any:
@@ -62,10 +62,10 @@ class Boosted:
         package, rng = lightgbm(), np.random.default_rng(seed)
         table, days = _wide(train)
         begun = np.argwhere(~np.isnan(table[:-DEMO_HORIZON]))
-        day, route = begun[rng.integers(len(begun), size=SAMPLE)].T
-        lead = rng.integers(1, DEMO_HORIZON + 1, size=SAMPLE, dtype=np.int64)
-        short = np.exp(rng.uniform(0, np.log(PAST), SAMPLE)).astype(int)
-        known = np.where(rng.random(SAMPLE) < 0.5, short, PAST)
+        day, route = begun[rng.integers(len(begun), size=LIGHTGBM_ROWS)].T
+        lead = rng.integers(1, DEMO_HORIZON + 1, size=LIGHTGBM_ROWS, dtype=np.int64)
+        short = np.exp(rng.uniform(0, np.log(DAYS_READ), LIGHTGBM_ROWS)).astype(int)
+        known = np.where(rng.random(LIGHTGBM_ROWS) < 0.5, short, DAYS_READ)
         x, scale = _features(table, days, day, route, lead, known)
         options = {"objective": "l1", "num_leaves": 63, "learning_rate": 0.05, "verbose": -1, "num_threads": 1}
         rows = package.Dataset(x, table[day + lead, route] / scale, weight=scale)
@@ -76,8 +76,8 @@ class Boosted:
         table, days = _wide(live)
         day = days.get_indexer(pd.DatetimeIndex(cells["cutoff"]))
         route = pd.Index(np.sort(live["unique_id"].unique())).get_indexer(pd.Index(cells["unique_id"]))
-        lead = (cells["ds"] - cells["cutoff"]).dt.days.to_numpy(np.int64)
-        x, scale = _features(table, days, day, route, lead, np.full(len(cells), PAST, dtype=np.int64))
+        lead = np.asarray((cells["ds"] - cells["cutoff"]).dt.days, dtype=np.int64)
+        x, scale = _features(table, days, day, route, lead, np.full(len(cells), DAYS_READ, dtype=np.int64))
         return np.asarray(np.maximum(self._model.predict(x) * scale, 0.0))
 
 
@@ -91,7 +91,7 @@ def _features(
     table: Floats, days: pd.DatetimeIndex, day: Ints, route: Ints, lead: Ints, known: Ints
 ) -> tuple[Floats, Floats]:
     """Features of forecasts made on the evening of `day`, and the level of the route."""
-    back = np.arange(PAST)
+    back = np.arange(DAYS_READ)
     past = day[:, None] - back
     y = np.where((past >= 0) & (back < known[:, None]), table[past.clip(0), route[:, None]], np.nan)
     scale = np.nanmean(y, 1) + 0.1
@@ -100,4 +100,4 @@ def _features(
     ahead = days[day] + pd.to_timedelta(lead, unit="D")
     count = (~np.isnan(y)).sum(1)
     rest = np.stack([week / scale, scale, count, lead, ahead.day_of_week, ahead.day], 1)
-    return np.hstack([y[:, :LATEST] / scale[:, None], same / scale[:, None], rest]), scale
+    return np.hstack([y[:, :LAGS_READ] / scale[:, None], same / scale[:, None], rest]), scale
