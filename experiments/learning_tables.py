@@ -242,7 +242,7 @@ def results(rows: pd.DataFrame) -> str:
 
 Once: the last h rows. Stream: the paper's streaming protocol, two to seven blocks; the flights every evening of the
 last quarter, as in the demo. LightGBM, baseline and ARU are trained on the rows before the first cutoff (`runs.csv`; on
-the flights here, with the demo's settings).
+the flights here, with settings chosen on earlier rows).
 
 ### Adapting against frozen
 
