@@ -17,10 +17,11 @@ from aru import Forecaster, Stream
 from aru.data.clock import Clock
 from aru.errors import StorageError
 from aru.runtime.kept import kept_frames
-from aru.serve.bundles import pack
+from aru.serve.bundles import bundle_of, pack, unpack
 from aru.serve.contest import Contest
 from aru.serve.house import House
 from aru.serve.options import Options
+from aru.serve.rollout import RolloutError
 from aru.serve.served import Served
 from aru.serve.shadow import Shadow
 from aru.store import open_store
@@ -266,6 +267,26 @@ def test_scores_of_a_version_that_another_process_drops_meanwhile_are_not_kept(
     while served.shadows:  # the thread that keeps scores looks again
         time.sleep(0.02)
     assert report(running)["contest"] is None
+
+
+def test_of_two_processes_that_bring_a_model_in_at_the_same_time_one_is_refused(
+    running: Running, second: Forecaster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one that comes later leaves files and states of the other's challenger alone."""
+    versions, before = running.served.versions, running.served.versions.rollout()
+    put(running, second)
+    until(running, caught_up)
+    third = make(**BASE, random_seed=8).fit(both(range(TRAINED)))
+    with monkeypatch.context() as patch:
+        patch.setattr(versions, "rollout", lambda: before)  # as it was when the later one looked
+        with pytest.raises(RolloutError, match="Version 2 is the challenger already"):
+            versions.add(pack(third), running.stream)
+    bundle = bundle_of(versions.home, 2)
+    assert bundle is not None
+    assert unpack(bundle, "cpu").runtime.engine.fingerprint == second.runtime.engine.fingerprint
+    assert step(running, "promote", 2).status_code == 200
+    counts = {row["unique_id"]: row["observations"] for row in running.client.get("/v1/series").json()["series"]}
+    assert counts == {"a": TRAINED + 6, "b": TRAINED + 6, "n": 6}
 
 
 def test_what_cannot_become_a_challenger(running: Running, serve: Serve, trained: Forecaster) -> None:
