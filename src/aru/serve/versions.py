@@ -106,8 +106,8 @@ class Versions:
     def add(self, bundle: bytes, champion: Stream) -> Rollout:
         """Bring in a challenger, from an archive of its files.
 
-        All of it happens while this is the only writer: of two processes that are asked at the same time one is refused,
-        and leaves the files and states of the other's challenger alone.
+        All of it happens while this is the only writer: of two processes that are asked at the same time one is
+        refused, and leaves the files and states of the other's challenger alone.
         """
         fingerprint = unpack(bundle, self._options.accelerator).runtime.engine.fingerprint
         self.require_place()
