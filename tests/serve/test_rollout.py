@@ -289,6 +289,36 @@ def test_of_two_processes_that_bring_a_model_in_at_the_same_time_one_is_refused(
     assert counts == {"a": TRAINED + 6, "b": TRAINED + 6, "n": 6}
 
 
+def test_a_promotion_by_another_process_is_known_at_once(
+    running: Running, second: Forecaster, serve: Serve, trained: Forecaster, state: str | Path
+) -> None:
+    """Before that process looks at the versions, and before the version that is dethroned has taken in new rows."""
+    other = serve(trained, state, correctable_steps=2)
+    with other.served.upkeep.between_looks():
+        put(running, second)
+        until(running, caught_up)
+        with running.served.upkeep.between_looks():
+            for path, version, name in (
+                ("promote", 2, "p"), ("rollback", 1, "q"), ("rollback", 2, "r"), ("rollback", 1, "s"),
+                ("rollback", 2, "t"),
+            ):  # fmt: skip
+                assert step(running, path, version).status_code == 200
+                assert running.post(rows(name, [26])).json()["new_series"] == [name]
+                if name == "p":
+                    assert other.client.get("/v1/series/p").json()["observations"] == 1
+                elif name == "q":
+                    page = other.client.get("/v1/series").json()["series"]
+                    assert [row["unique_id"] for row in page] == ["a", "b", "n", "p", "q"]
+                elif name == "r":
+                    made = other.client.post("/v1/forecasts", json={}).json()["forecasts"]
+                    assert [row["unique_id"] for row in made].count("r") == H + 1
+                elif name == "s":
+                    assert other.client.delete("/v1/series/s").json() == {"forgotten": "s"}
+                else:
+                    late = other.post(rows("t", [26]).assign(y=9.0))
+                    assert error_of(late, 409, "LateError")["rows"][0]["unique_id"] == "t"
+
+
 def test_what_cannot_become_a_challenger(running: Running, serve: Serve, trained: Forecaster) -> None:
     client = running.client
     error_of(client.put("/v1/models/other", content=b"", headers=TAR), 404, "UnknownModelError")
