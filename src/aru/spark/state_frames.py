@@ -69,9 +69,9 @@ def write_export(
 
 def learned_from(states_df: DataFrame, forecaster: Forecaster, correctable_steps: int) -> Forecaster:
     """The model with what the series of these states have in common: an epoch, as a Stream of them would begin it."""
+    refuse_unlearned(forecaster, "A sample of states")
     if not forecaster.runtime.engine.shares:
         return forecaster
-    refuse_unlearned(forecaster, "A sample of states")
     found = sampled_rows(states_df.select("unique_id", "record")).toPandas()
     ids, records = found["unique_id"].tolist(), [bytes(record) for record in found["record"]]
     twin = copy.copy(forecaster)
