@@ -40,7 +40,7 @@ def pretrained() -> Forecaster:
 
 def test_the_parameters_are_the_arguments_as_they_were_given() -> None:
     parameters = Forecaster(**ARGUMENTS).get_params()
-    assert list(parameters) == [name for name in inspect.signature(Forecaster).parameters]
+    assert list(parameters) == list(inspect.signature(Forecaster).parameters)
     for name, value in ARGUMENTS.items():
         assert parameters[name] is value, name
     assert parameters["size"] is None  # not what the method made of it

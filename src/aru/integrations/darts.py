@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -13,7 +13,7 @@ from darts.models.forecasting.forecasting_model import GlobalForecastingModel
 from aru.errors import InputError
 from aru.forecaster import Forecaster
 
-Several = TimeSeries | Sequence[TimeSeries]
+Several: TypeAlias = TimeSeries | Sequence[TimeSeries]
 
 
 class _Rows(NamedTuple):
@@ -25,7 +25,10 @@ class _Rows(NamedTuple):
 
     def begin_with(self, other: _Rows) -> bool:
         """Whether these are the rows of the other, and maybe later ones."""
-        same = (self.static is None) if other.static is None else other.static.equals(self.static)
+        if self.static is None or other.static is None:
+            same = self.static is other.static
+        else:
+            same = other.static.equals(self.static)
         merged = other.df.merge(self.df, on=list(other.df.columns), how="left", indicator="known")
         return bool(same and (merged["known"] == "both").all())
 
@@ -33,9 +36,9 @@ class _Rows(NamedTuple):
 class AruModel(GlobalForecastingModel):
     """One global model for series of one or several components, each of which is a series to aru.
 
-    `predict` forecasts any series from its own history, without training; if the history continues that of the call
-    before, only the new rows are taken in. So `historical_forecasts(retrain=False)` walks through a series once. Weights
-    and the effects that covariates have in all series are those of `fit`.
+    `predict` forecasts any series from its own history, without training. If the history continues that of the call
+    before, only the new rows are taken in: `historical_forecasts(retrain=False)` walks through a series once. Weights,
+    and the effects that covariates have in all series, are those of `fit`.
 
     Args:
         output_chunk_length: The horizon. `predict` gives as many steps or fewer.
@@ -135,9 +138,9 @@ class AruModel(GlobalForecastingModel):
         if self._walk is not None and rows.begin_with(self._walk[0]):
             known, model = self._walk
             late = known.df[["unique_id", "ds"]].groupby("unique_id").ds.max()
-            new = rows.df[rows.df.ds > rows.df.unique_id.map(late)]
+            new = rows.df[~(rows.df.ds <= rows.df.unique_id.map(late))]
             if len(new):
-                model.update(new, allow_jump=True)
+                model.update(new, rows.static, allow_jump=True)
         else:
             model = self.forecaster.without_series()
             model.update(rows.df, rows.static, allow_jump=True)

@@ -111,8 +111,10 @@ def _rows(entry: Mapping[str, Any], field: str, names: Sequence[str], n: int) ->
 
 def _static(entry: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
     """Static covariates: categories as strings, then numbers."""
-    given = [str(int(code)) for code in entry.get("feat_static_cat", ())] if names else []
-    given += [float(value) for value in entry.get("feat_static_real", ())] if names else []
+    given: list[str | float] = []
+    if names:
+        given += [str(int(code)) for code in entry.get("feat_static_cat", ())]
+        given += [float(value) for value in entry.get("feat_static_real", ())]
     if len(given) != len(names):
         raise InputError(f"An entry has {len(given)} static covariates, but the forecaster has {len(names)}")
     return dict(zip(names, given, strict=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import platform
 import sys
@@ -15,7 +16,6 @@ from mlflow.models import Model, ModelSignature
 from mlflow.models.model import ModelInfo
 from mlflow.types import DataType, ParamSchema, ParamSpec
 
-import aru
 from aru.forecaster import Forecaster
 
 FLAVOR = "aru"
@@ -30,7 +30,7 @@ def save_model(
     metadata: dict[str, Any] | None = None,
 ) -> None:
     """Write a trained or pretrained forecaster with the states of its series as an MLflow model."""
-    folder = Path(path)
+    version, folder = importlib.import_module("aru").__version__, Path(path)
     folder.mkdir(parents=True, exist_ok=True)
     forecaster.save(folder / DATA)
     model = Model() if mlflow_model is None else mlflow_model
@@ -40,9 +40,9 @@ def save_model(
         [ParamSpec("h", DataType.long, forecaster.settings.h), ParamSpec("level", DataType.double, [90.0], (-1,))]
     )
     model.signature = signature or ModelSignature(params=parameters)
-    model.add_flavor(FLAVOR, aru_version=aru.__version__, data=DATA)
+    model.add_flavor(FLAVOR, aru_version=version, data=DATA)
     mlflow.pyfunc.add_to_model(model, loader_module=__name__, data=DATA, python_env=PYTHON)
-    (folder / REQUIREMENTS).write_text(f"aru-forecast=={aru.__version__}\nmlflow=={mlflow.__version__}\n")
+    (folder / REQUIREMENTS).write_text(f"aru-forecast=={version}\nmlflow=={mlflow.__version__}\n")
     environment = {"python": platform.python_version(), "dependencies": [f"-r {REQUIREMENTS}"]}
     (folder / PYTHON).write_text(json.dumps(environment))  # which is YAML, too
     model.save(str(folder / "MLmodel"))

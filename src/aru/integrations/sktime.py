@@ -62,12 +62,13 @@ class AruForecaster(BaseForecaster):
         self.train = train
         self.settings = settings
         super().__init__()
+        self._y: Any = None  # for who sets `remember_data` all the same
+        self._X: Any = None
 
     @classmethod
     def get_test_params(cls, parameter_set: str = "default") -> list[dict[str, Any]]:
         """Parameters with which sktime's own checks run."""
-        small = {"model": "aru-rnn", "size": (4, 5, 4, 3), "max_steps": 3, "input_size": 4, "accelerator": "cpu"}
-        return [{"settings": {"name": "nano"}}, {"train": True, "settings": small}]
+        return [{"settings": {"name": "nano"}}, {"settings": {"name": "nano", "hindsight": False}}]
 
     def _fit(self, y: pd.DataFrame, X: pd.DataFrame | None, fh: Any) -> AruForecaster:
         self._codes: dict[Any, int] = {}
