@@ -44,7 +44,6 @@ class AruModel(GlobalForecastingModel):
         output_chunk_length: The horizon. `predict` gives as many steps or fewer.
         train: False: forecast with the pretrained network as it is. True: tune it in `fit`.
         settings: Further arguments of `Forecaster.from_pretrained`, or with `train` of `Forecaster`.
-        add_encoders: As of other models of Darts.
     """
 
     def __init__(
@@ -52,12 +51,11 @@ class AruModel(GlobalForecastingModel):
         output_chunk_length: int,
         train: bool = False,
         settings: Mapping[str, Any] | None = None,
-        add_encoders: dict[str, Any] | None = None,
     ) -> None:
         self.horizon, self.train, self.given = output_chunk_length, train, dict(settings or {})
         self.forecaster: Forecaster | None = None
         self._walk: tuple[_Rows, Forecaster] | None = None
-        super().__init__(add_encoders=add_encoders)
+        super().__init__(add_encoders=None)
         self._considers_static_covariates = True
 
     def fit(
@@ -197,6 +195,11 @@ class AruModel(GlobalForecastingModel):
     def supports_probabilistic_prediction(self) -> bool:
         """Sample paths."""
         return True
+
+    @property
+    def supports_sample_weight(self) -> bool:
+        """All rows count alike."""
+        return False
 
     @property
     def supports_optimized_historical_forecasts(self) -> bool:

@@ -39,30 +39,40 @@ class AruPredictor(Predictor):
         super().__init__(prediction_length=forecaster.settings.h)
 
     def predict(self, dataset: Iterable[Mapping[str, Any]], num_samples: int | None = None) -> Iterator[Forecast]:
-        """Quantile forecasts of all entries, or with `num_samples` sample paths."""
+        """Quantile forecasts of all entries, or with `num_samples` sample paths.
+
+        Entries that end at the same time are forecast together; nothing later has a part in a forecast.
+        """
         entries = list(dataset)
-        if not entries:
-            return
+        ends = [entry["start"] + len(entry["target"]) for entry in entries]
+        made: dict[int, Forecast] = {}
+        for start in dict.fromkeys(ends):
+            chosen = [i for i, end in enumerate(ends) if end == start]
+            made |= zip(chosen, self._together([entries[i] for i in chosen], start, num_samples), strict=True)
+        for i in range(len(entries)):
+            yield made[i]
+
+    def _together(
+        self, entries: Sequence[Mapping[str, Any]], start: pd.Period, num_samples: int | None
+    ) -> Iterator[Forecast]:
         model = self.forecaster.without_series()
         ids: list[Any] = [f"{i:09}" for i in range(len(entries))]
         if model.runtime.schema.integer_ids:
             ids = list(range(len(entries)))
         rows, futr, static = self._read(entries, ids)
         model.update(rows, static, allow_jump=True)
-        h, name = self.prediction_length, model.settings.name
+        shape, name = (len(ids), self.prediction_length), model.settings.name
+        items = [entry.get("item_id") for entry in entries]
         if num_samples is None:
-            made = model.predict(futr, levels_of(self.quantiles), ids)
-            columns = made[[name, *columns_of(self.quantiles, name)]].to_numpy().reshape(len(ids), h, -1)
+            frame = model.predict(futr, levels_of(self.quantiles), ids)
+            values = frame[[name, *columns_of(self.quantiles, name)]].to_numpy().reshape(*shape, -1)
             keys = ["mean", *map(str, self.quantiles)]
+            for item, columns in zip(items, values, strict=True):
+                yield QuantileForecast(columns.T, start, keys, item)
         else:
-            paths = model.predict_paths(num_samples, futr, ids, df=rows, static_df=static)
-            samples = paths[name].to_numpy().reshape(len(ids), num_samples, h)
-        for i, entry in enumerate(entries):
-            start, item = entry["start"] + len(entry["target"]), entry.get("item_id")
-            if num_samples is None:
-                yield QuantileForecast(columns[i].T, start, keys, item)
-            else:
-                yield SampleForecast(samples[i], start, item)
+            frame = model.predict_paths(num_samples, futr, ids, df=rows, static_df=static)
+            for item, samples in zip(items, frame[name].to_numpy().reshape(shape[0], num_samples, -1), strict=True):
+                yield SampleForecast(samples, start, item)
 
     def serialize(self, path: Path) -> None:
         """Write the forecaster, and what GluonTS writes."""

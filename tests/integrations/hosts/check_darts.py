@@ -61,15 +61,12 @@ def test_covariates_of_all_kinds_are_used(panel: Panel) -> None:
         pd.testing.assert_index_equal(forecast.time_index, actual.index, check_names=False)
         assert np.abs(forecast.values().ravel() - actual).mean() < PROMO / 4
         assert forecast.static_covariates is not None
-    assert set(model.forecaster.runtime.schema.names if hasattr(model.forecaster.runtime.schema, "names") else []) <= {
-        "f0",
-        "p0",
-        "s0",
-    }
+    settings = model.forecaster.settings
+    assert (settings.hist_exog_list, settings.futr_exog_list, settings.stat_exog_list) == (("p0",), ("f0",), ("s0",))
 
 
 def test_forecasts_are_those_of_aru(panel: Panel) -> None:
-    model = AruModel(H, **ZERO_SHOT).fit(panel.series[0])
+    model = AruModel(H, **ZERO_SHOT).fit(panel.series[0].with_static_covariates(None))
     forecaster = Forecaster.from_pretrained("nano", h=H, freq="D")
     forecaster.update(panel.df[:110][["unique_id", "ds", "y"]])
     expected = forecaster.predict()["aru"]
@@ -85,7 +82,13 @@ def test_historical_forecasts_without_training_are_those_from_each_cutoff(
     monkeypatch.setattr(Forecaster, "update", lambda *a, **k: whole.append(len(a[1])) or update(*a, **k))
     monkeypatch.setattr(AruModel, "fit", None)
     made = fitted.historical_forecasts(
-        panel.series[1], **panel.covariates(1), start=90, forecast_horizon=H, stride=2, retrain=False, last_points_only=False
+        panel.series[1],
+        **panel.covariates(1),
+        start=90,
+        forecast_horizon=H,
+        stride=2,
+        retrain=False,
+        last_points_only=False,
     )
     assert len(made) == 7
     assert whole == [90, 2, 2, 2, 2, 2, 2]  # each row is taken in once
@@ -127,12 +130,6 @@ def test_components_are_series_and_integers_are_times() -> None:
     assert list(made.components) == ["a", "b"]
     assert made.start_time() == 100
     assert np.abs(made.values()[:, 1] - 10 * made.values()[:, 0]).max() < 1
-
-
-def test_encoders_give_covariates(panel: Panel) -> None:
-    model = AruModel(H, **ZERO_SHOT, add_encoders={"datetime_attribute": {"future": ["dayofweek"]}})
-    assert len(model.fit(panel.series[0]).predict(H)) == H
-    assert model.uses_future_covariates
 
 
 def test_more_steps_than_trained_are_refused(fitted: AruModel, panel: Panel) -> None:

@@ -48,10 +48,11 @@ def row(model: AruOnTask, of: fev.Task) -> dict[str, Any]:
 
 
 def test_scores_are_those_of_a_backtest(data: str) -> None:
-    summary = row(AruOnTask(settings=NANO), task(data, eval_metric="MASE", extra_metrics=["WAPE", "MQL"]))
+    of = task(data, eval_metric="MASE", extra_metrics=["WAPE", "MQL"], num_windows=1)
+    summary = row(AruOnTask(settings=NANO), of)
     assert summary["model_name"] == "aru"
     df = shops()[["unique_id", "ds", "y"]]
-    ours = Forecaster.from_pretrained("nano", h=H, freq="D", season_length=7).backtest(df, n_windows=2).scorecard.model
+    ours = Forecaster.from_pretrained("nano", h=H, freq="D", season_length=7).backtest(df, n_windows=1).scorecard.model
     assert summary["test_error"] == pytest.approx(ours["mase"], rel=1e-9)
     assert summary["inference_time_s"] > 0
     assert summary["training_time_s"] == 0

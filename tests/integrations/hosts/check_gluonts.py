@@ -12,7 +12,7 @@ from gluonts.dataset.pandas import PandasDataset
 from gluonts.dataset.split import split
 from gluonts.evaluation import Evaluator, make_evaluation_predictions
 from gluonts.model import evaluate_model
-from gluonts.ev.metrics import ND, RMSE, MeanWeightedSumQuantileLoss
+from gluonts.ev.metrics import ND, RMSE
 from gluonts.model.predictor import ParallelizedPredictor, Predictor
 
 from aru import Forecaster
@@ -54,19 +54,31 @@ def test_the_evaluator_scores_as_aru_does(forecaster: Forecaster, df: pd.DataFra
         assert theirs[their_name] == pytest.approx(ours[name], rel=1e-9), name
     assert theirs["Coverage[0.95]"] - theirs["Coverage[0.05]"] == pytest.approx(ours["coverage-90"])
     assert list(items["item_id"]) == sorted(df.unique_id.unique())
-    new = evaluate_model(
-        AruPredictor(forecaster), template.generate_instances(H), metrics=[ND(0.5), RMSE("mean")], axis=None
-    )
+    pairs = template.generate_instances(H)
+    new = evaluate_model(AruPredictor(forecaster), test_data=pairs, metrics=[ND(0.5), RMSE("mean")])
     assert new["ND[0.5]"].iloc[0] == pytest.approx(ours["nd"], rel=1e-9)
     assert new["RMSE[mean]"].iloc[0] == pytest.approx(ours["rmse"], rel=1e-9)
 
 
 def test_many_windows_are_those_of_a_backtest(forecaster: Forecaster, df: pd.DataFrame) -> None:
-    train, template = split(dataset(df), offset=-3 * H)
+    _, template = split(dataset(df), offset=-3 * H)
     pairs = template.generate_instances(H, windows=3)
-    scores = evaluate_model(AruPredictor(forecaster), pairs, metrics=[ND(0.5), MeanWeightedSumQuantileLoss([0.5])])
+    scores = evaluate_model(AruPredictor(forecaster), test_data=pairs, metrics=[ND(0.5)])
     ours = forecaster.backtest(df[["unique_id", "ds", "y"]], n_windows=3).scorecard.model
-    assert scores["ND[0.5]"].iloc[0] == pytest.approx(ours["nd"], rel=1e-9)
+    # What series of a pretrained model have in common is learned at other moments of a backtest.
+    same = 1e-2 if forecaster.runtime.engine.shares else 1e-9
+    assert scores["ND[0.5]"].iloc[0] == pytest.approx(ours["nd"], rel=same)
+
+
+def test_later_windows_have_no_part_in_earlier_ones(forecaster: Forecaster, df: pd.DataFrame) -> None:
+    _, template = split(dataset(df), offset=-3 * H)
+    windows = list(template.generate_instances(H, windows=3).input)
+    together = list(AruPredictor(forecaster).predict(windows))
+    assert [made.start_date for made in together] == [w["start"] + len(w["target"]) for w in windows]
+    first = [i for i, window in enumerate(windows) if len(window["target"]) == 99]
+    alone = list(AruPredictor(forecaster).predict([windows[i] for i in first]))
+    for at, made in zip(first, alone, strict=True):
+        np.testing.assert_array_equal(together[at].forecast_array, made.forecast_array)
 
 
 def test_covariates_of_all_kinds_are_used(df: pd.DataFrame) -> None:
@@ -99,7 +111,7 @@ def test_files_and_processes(forecaster: Forecaster, df: pd.DataFrame, tmp_path:
     expected = list(predictor.predict(dataset(df)))
     assert expected[0].forecast_keys == ["mean", "0.1", "0.5", "0.9"]
     predictor.serialize(tmp_path)
-    for other in (Predictor.deserialize(tmp_path), ParallelizedPredictor(predictor, num_workers=1)):
+    for other in (Predictor.deserialize(tmp_path), ParallelizedPredictor(predictor, num_workers=1, chunk_size=9)):
         made = list(other.predict(dataset(df)))
         np.testing.assert_array_equal([f.forecast_array for f in made], [f.forecast_array for f in expected])
         assert [f.item_id for f in made] == [f.item_id for f in expected]
