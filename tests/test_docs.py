@@ -50,7 +50,7 @@ def test_examples_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize(
-    "page", [*PAGES, "docs/scale.md", "docs/onnx.md", "docs/architecture.md", "docs/torture.md"]
+    "page", [*PAGES, "docs/scale.md", "docs/onnx.md", "docs/architecture.md", "docs/torture.md", "docs/integrations.md"]
 )  # whose examples have tests of their own
 def test_links_lead_somewhere(page: str) -> None:
     text = (ROOT / page).read_text()

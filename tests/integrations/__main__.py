@@ -1,4 +1,4 @@
-"""`python -m tests.integrations [HOST ...]`: set up the environments of hosts, of all by default, and run their tests."""
+"""`python -m tests.integrations [HOST ...]`: set up the environments of hosts, or of all, and run their tests."""
 
 from __future__ import annotations
 

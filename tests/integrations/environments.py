@@ -1,4 +1,4 @@
-"""An environment of its own for each library that aru stands behind: aru from this checkout, and the library as tried."""
+"""An environment for each library that aru stands behind: aru from this checkout, and the library as tried."""
 
 from __future__ import annotations
 

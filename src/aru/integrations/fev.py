@@ -11,7 +11,7 @@ import pandas as pd
 
 import datasets
 from aru.forecaster import Forecaster
-from aru.integrations.quantiles import columns_of, levels_of
+from aru.integrations.quantile_columns import columns_of, levels_of
 
 SQUARED = {"MSE", "RMSE", "RMSSE"}  # metrics that the mean minimises; the median is right for the others
 

@@ -14,10 +14,10 @@ from gluonts.model.predictor import Predictor
 
 from aru.errors import InputError
 from aru.forecaster import Forecaster
-from aru.integrations.quantiles import columns_of, levels_of
+from aru.integrations.quantile_columns import columns_of, levels_of
 
-QUANTILES = (0.025, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.975)  # what GluonTS evaluates by default
-FOLDER, QUANTILES_FILE = "aru", "quantiles.json"  # in the folder of a predictor
+EVALUATED = (0.025, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.975)  # what GluonTS evaluates by default
+MODEL_FOLDER, QUANTILES_FILE = "aru", "quantiles.json"  # in the folder of a predictor
 
 
 class AruPredictor(Predictor):
@@ -33,7 +33,7 @@ class AruPredictor(Predictor):
         quantiles: Quantiles to forecast beside the mean.
     """
 
-    def __init__(self, forecaster: Forecaster, quantiles: Sequence[float] = QUANTILES) -> None:
+    def __init__(self, forecaster: Forecaster, quantiles: Sequence[float] = EVALUATED) -> None:
         self.forecaster = forecaster.without_series()
         self.quantiles = tuple(sorted({*quantiles, 0.5}))
         super().__init__(prediction_length=forecaster.settings.h)
@@ -77,13 +77,13 @@ class AruPredictor(Predictor):
     def serialize(self, path: Path) -> None:
         """Write the forecaster, and what GluonTS writes."""
         super().serialize(path)
-        self.forecaster.save(path / FOLDER)
+        self.forecaster.save(path / MODEL_FOLDER)
         (path / QUANTILES_FILE).write_text(json.dumps(self.quantiles))
 
     @classmethod
     def deserialize(cls, path: Path) -> AruPredictor:
         """Read what `serialize` wrote."""
-        return cls(Forecaster.load(path / FOLDER), json.loads((path / QUANTILES_FILE).read_text()))
+        return cls(Forecaster.load(path / MODEL_FOLDER), json.loads((path / QUANTILES_FILE).read_text()))
 
     def _read(
         self, entries: Sequence[Mapping[str, Any]], ids: Sequence[Any]

@@ -13,7 +13,7 @@ from aru.data.columns import as_frame
 from aru.data.guess import guess_frequency
 from aru.errors import FrequencyError, InputError
 from aru.forecaster import Forecaster
-from aru.integrations.quantiles import columns_of, levels_of
+from aru.integrations.quantile_columns import columns_of, levels_of
 
 FRAMES = ["pd.DataFrame", "pd-multiindex", "pd_multiindex_hier"]
 

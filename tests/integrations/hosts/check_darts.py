@@ -10,12 +10,12 @@ import pandas as pd
 import pytest
 from darts import TimeSeries
 from darts.metrics import mae
+from examples import run
+from sales import PROMO, shops
 
 from aru import Forecaster
 from aru.errors import InputError
 from aru.integrations.darts import AruModel
-from tests.integrations.hosts.page import run
-from tests.integrations.hosts.panel import PROMO, shops
 
 H = 7
 ZERO_SHOT: dict[str, Any] = {"settings": {"name": "nano"}}

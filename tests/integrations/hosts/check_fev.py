@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-import datasets
 import fev
 import numpy as np
 import pytest
+from examples import run
+from sales import DAYS, shops
 
+import datasets
 from aru import Forecaster
 from aru.integrations.fev import AruOnTask
-from tests.integrations.hosts.page import run
-from tests.integrations.hosts.panel import DAYS, shops
 
 H = 7
 NANO: dict[str, Any] = {"name": "nano"}

@@ -8,18 +8,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from examples import run
 from gluonts.dataset.pandas import PandasDataset
 from gluonts.dataset.split import split
+from gluonts.ev.metrics import ND, RMSE
 from gluonts.evaluation import Evaluator, make_evaluation_predictions
 from gluonts.model import evaluate_model
-from gluonts.ev.metrics import ND, RMSE
 from gluonts.model.predictor import ParallelizedPredictor, Predictor
+from sales import PROMO, shops
 
 from aru import Forecaster
 from aru.errors import InputError
 from aru.integrations.gluonts import AruPredictor
-from tests.integrations.hosts.page import run
-from tests.integrations.hosts.panel import PROMO, shops
 
 H = 7
 SMALL: dict[str, Any] = {"model": "aru-rnn", "size": (4, 5, 4, 3), "max_steps": 5, "accelerator": "cpu", "alias": "aru"}

@@ -9,12 +9,12 @@ from typing import Any
 import mlflow
 import pandas as pd
 import pytest
+from examples import run
+from sales import shops
 
 import aru
 from aru import Forecaster
 from aru.integrations import mlflow as flavour
-from tests.integrations.hosts.page import run
-from tests.integrations.hosts.panel import shops
 
 H = 7
 LISTS: dict[str, Any] = {"futr_exog_list": ["promo"], "stat_exog_list": ["kind"]}

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 import pytest
+from examples import run
 from lightgbm import LGBMRegressor
 from mlforecast import MLForecast
 from mlforecast.utils import PredictionIntervals
@@ -15,7 +16,6 @@ from neuralforecast.losses.pytorch import MAE, MQLoss
 from neuralforecast.models import NHITS
 
 from aru import Adapter
-from tests.integrations.hosts.page import run
 
 H, WINDOWS, STEP = 7, 12, 7
 QUIET = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu"}

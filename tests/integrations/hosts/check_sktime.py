@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from examples import run
+from sales import PROMO, shops
 from sktime.datatypes import check_is_mtype
 from sktime.forecasting.base import ForecastingHorizon
 from sktime.forecasting.model_evaluation import evaluate
@@ -19,8 +21,6 @@ from sktime.utils.estimator_checks import check_estimator
 from aru import Forecaster
 from aru.errors import InputError
 from aru.integrations.sktime import AruForecaster
-from tests.integrations.hosts.page import run
-from tests.integrations.hosts.panel import PROMO, shops
 
 NANO: dict[str, Any] = {"name": "nano"}
 ALPHA = [0.05, 0.5, 0.9]

@@ -10,7 +10,7 @@ PROMO = 6.0  # what it adds
 
 
 def shops(n: int = 4) -> pd.DataFrame:
-    """Daily sales of shops with a weekly season: `promo` is known in advance, `temp` afterwards, `kind` never changes."""
+    """Daily sales with a weekly season. `promo` is known in advance, `temp` afterwards, `kind` never changes."""
     rng = np.random.default_rng(0)
     frames = []
     for i in range(n):
