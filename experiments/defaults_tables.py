@@ -232,7 +232,7 @@ def readme(rows: pd.DataFrame) -> str:
     return f"""{summary_table(rows)}
 
 With the defaults: nothing is chosen but horizon, frequency and covariates. Geometric means over the panels that a
-method has; ranks by ND. Every panel, and where it is behind: [choosing](docs/choosing.md).
+method has; ranks by ND. Every panel, and where it is behind: [docs/choosing.md].
 {source(rows)}"""
 
 
