@@ -41,7 +41,7 @@ def test_the_solve_is_that_of_the_package(monkeypatch: pytest.MonkeyPatch) -> No
         xz=torch.from_numpy(np.stack([xz, xz], 1)).float(),
         zz=torch.from_numpy(np.stack([(z * z).sum(1)] * 2, 1)).float(),
         weight=torch.full((SERIES,), float(rows)),
-        negative=torch.ones(SERIES),
+        negative=torch.full((SERIES,), rows / 2),
     )
     alike = np.ones((SERIES, 1))  # no static covariates
     common = learn_effects(package, alike)
