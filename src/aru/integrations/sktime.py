@@ -74,9 +74,10 @@ class AruForecaster(BaseForecaster):
         self._codes: dict[Any, int] = {}
         self._covariates = [] if X is None else list(X.columns)
         frame = self._observed(y, X)
+        self._step = _step_of(y.index, frame)
         settings: dict[str, Any] = {
             "h": max(1, *self._steps(fh)),
-            "freq": _step_of(y.index, frame),
+            "freq": self._step,
             "futr_exog_list": self._inside(),
             **(self.settings or {}),
         }
@@ -127,6 +128,8 @@ class AruForecaster(BaseForecaster):
 
     def _steps(self, fh: Any) -> list[int]:
         """The steps of a horizon, counted from the latest time of all series."""
+        if isinstance(self.cutoff, pd.DatetimeIndex) and fh.freq is None:
+            fh.freq = self._step  # sktime does not see it in panels
         return [int(step) for step in fh.to_relative(self.cutoff)]
 
     def _observed(self, y: pd.DataFrame, X: pd.DataFrame | None) -> pd.DataFrame:
