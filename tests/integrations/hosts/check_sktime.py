@@ -109,6 +109,19 @@ def test_a_panel_is_one_model_with_covariates(panel: pd.DataFrame) -> None:
         forecaster.predict()
 
 
+def test_series_of_a_panel_may_come_one_after_the_other(panel: pd.DataFrame) -> None:
+    y = panel[["y"]]
+    days = y.index.get_level_values(-1)
+    forecaster = AruForecaster(settings=NANO).fit(y[days < "2024-04-01"], fh=[1, 2])
+    new = y[days == "2024-04-01"]
+    expected = forecaster.clone().fit(y[days < "2024-04-01"], fh=[1, 2]).update(new).predict()
+    for at in (2, 0, 3, 1):
+        forecaster.update(new.iloc[at : at + 1])
+        made = forecaster.predict()
+        pd.testing.assert_index_equal(made.index, expected.index)
+    pd.testing.assert_frame_equal(made, expected)
+
+
 def test_a_hierarchy_with_series_that_end_early_and_that_begin_late() -> None:
     y = _make_hierarchical((2, 2), min_timepoints=20, max_timepoints=30, same_cutoff=False, random_state=0)
     forecaster = AruForecaster(settings=NANO).fit(y, fh=[1, 2])
