@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -72,11 +73,13 @@ class AruForecaster(BaseForecaster):
 
     def _fit(self, y: pd.DataFrame, X: pd.DataFrame | None, fh: Any) -> AruForecaster:
         self._codes: dict[Any, int] = {}
+        self._ends: list[pd.DataFrame] = []
         self._covariates = [] if X is None else list(X.columns)
         frame = self._observed(y, X)
+        self._step = _step_of(y.index, frame)
         settings: dict[str, Any] = {
             "h": max(1, *self._steps(fh)),
-            "freq": _step_of(y.index, frame),
+            "freq": self._step,
             "futr_exog_list": self._inside(),
             **(self.settings or {}),
         }
@@ -106,39 +109,48 @@ class AruForecaster(BaseForecaster):
         self, fh: Any, X: pd.DataFrame | None, levels: Sequence[float] | None
     ) -> tuple[pd.DataFrame, pd.Index[Any]]:
         """The rows of the forecast that `fh` asks for, and the index that sktime expects."""
-        steps, codes = self._steps(fh), list(self._codes.values())
-        h = max(steps)
+        steps, model, single = self._steps(fh), self._at_cutoff(), None in self._codes
+        names = list(self._codes) if single else sorted(self._codes)
+        h, codes = max(steps), [self._codes[name] for name in names]
         futr = None
         if self._covariates:
             if X is None:
                 raise InputError("`predict` needs the future of the covariates", "Give it `X`, as `fit` had it.")
             known = self._rows(X.index).join(self._columns(X))
-            futr = self.forecaster_.make_future_dataframe(h, codes)[["unique_id", "ds"]]
+            futr = model.make_future_dataframe(h, codes)[["unique_id", "ds"]]
             futr = futr.merge(known, on=["unique_id", "ds"], how="left")
-        made = self.forecaster_.predict(futr, levels, codes, h)
+        made = model.predict(futr, levels, codes, h)
         rows = np.arange(len(codes))[:, None] * h + np.array(steps) - 1
-        times = fh.to_absolute_index(self.cutoff)
-        if None in self._codes:
-            return made.iloc[rows.ravel()], times
-        keys = [(*name, time) for name in self._codes for time in times]
-        index = pd.MultiIndex.from_tuples(keys, names=self._levels)
-        order = np.argsort(index.droplevel(-1).argsort().argsort(), kind="stable")
-        return made.iloc[rows.ravel()[order]], index[order]
+        index = fh.to_absolute_index(self.cutoff)
+        if not single:
+            keys = [(*name, time) for name in names for time in index]
+            index = pd.MultiIndex.from_tuples(keys, names=self._levels)
+        return made.iloc[rows.ravel()], index
+
+    def _at_cutoff(self) -> Forecaster:
+        """The model at the latest time of all series. For those that end early, values are missing up to it."""
+        cutoff = _times(self.cutoff)[0]
+        (ends,) = self._ends
+        short = ends[ends["ds"] < cutoff]
+        if short.empty:
+            return self.forecaster_
+        model = copy.copy(self.forecaster_)
+        model.update(short.assign(ds=cutoff, y=np.nan), allow_jump=True)
+        return model
 
     def _steps(self, fh: Any) -> list[int]:
         """The steps of a horizon, counted from the latest time of all series."""
+        if isinstance(self.cutoff, pd.DatetimeIndex) and fh.freq is None:
+            fh.freq = self._step  # sktime does not see it in panels
         return [int(step) for step in fh.to_relative(self.cutoff)]
 
     def _observed(self, y: pd.DataFrame, X: pd.DataFrame | None) -> pd.DataFrame:
-        """Observations as aru reads them. A series that ends early has missing values up to the cutoff."""
+        """Observations as aru reads them."""
         frame = self._rows(y.index, learn=True).assign(y=y.iloc[:, 0].to_numpy())
         if self._covariates and X is not None:
             frame = frame.join(self._columns(X.loc[y.index]))
-        cutoff = _times(self.cutoff)[0]
-        short = [code for code in self._codes.values() if code not in set(frame.unique_id[frame.ds == cutoff])]
-        if short and len(y):
-            ends = pd.DataFrame({"unique_id": short, "ds": cutoff})
-            frame = pd.concat([frame, ends], ignore_index=True)
+        rows = pd.concat([*self._ends, frame]).sort_values("ds", kind="stable")
+        self._ends = [rows.drop_duplicates("unique_id", keep="last")]
         return frame
 
     def _rows(self, index: pd.Index[Any], learn: bool = False) -> pd.DataFrame:

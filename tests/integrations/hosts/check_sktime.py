@@ -11,7 +11,6 @@ import pytest
 from examples import run
 from sales import PROMO, shops
 from sktime.datatypes import check_is_mtype
-from sktime.forecasting.base import ForecastingHorizon
 from sktime.forecasting.model_evaluation import evaluate
 from sktime.split import SlidingWindowSplitter
 from sktime.transformations.hierarchical.aggregate import Aggregator
@@ -75,13 +74,14 @@ def test_an_update_adapts_and_does_not_fit_again(panel: pd.DataFrame, monkeypatc
     y = one(panel)["y"]
     forecaster = AruForecaster(settings=NANO).fit(y[:90], fh=range(1, 8))
     monkeypatch.setattr(AruForecaster, "_fit", None)
-    model = forecaster.forecaster_
+    model, expected = forecaster.forecaster_, ours(y[:90].to_frame("y"), 7)
     for day in range(90, 97):
         forecaster.update(y[day : day + 1])
+        expected.update({"unique_id": [0], "ds": [y.index[day]], "y": [y.iloc[day]]})
     forecaster.update(y[94:97])  # rows that it knows
     assert forecaster.forecaster_ is model
     assert forecaster.cutoff[0] == y.index[96]
-    np.testing.assert_array_equal(forecaster.predict(), ours(y[:97].to_frame("y"), 7).predict()["aru"])
+    np.testing.assert_array_equal(forecaster.predict(), expected.predict()["aru"])
 
 
 def test_a_trained_model_keeps_its_weights_in_updates(panel: pd.DataFrame) -> None:
@@ -109,10 +109,23 @@ def test_a_panel_is_one_model_with_covariates(panel: pd.DataFrame) -> None:
         forecaster.predict()
 
 
+def test_series_of_a_panel_may_come_one_after_the_other(panel: pd.DataFrame) -> None:
+    y = panel[["y"]]
+    days = y.index.get_level_values(-1)
+    forecaster = AruForecaster(settings=NANO).fit(y[days < "2024-04-01"], fh=[1, 2])
+    new = y[days == "2024-04-01"]
+    expected = forecaster.clone().fit(y[days < "2024-04-01"], fh=[1, 2]).update(new).predict()
+    for at in (2, 0, 3, 1):
+        forecaster.update(new.iloc[at : at + 1])
+        made = forecaster.predict()
+        pd.testing.assert_index_equal(made.index, expected.index)
+    pd.testing.assert_frame_equal(made, expected)
+
+
 def test_a_hierarchy_with_series_that_end_early_and_that_begin_late() -> None:
     y = _make_hierarchical((2, 2), min_timepoints=20, max_timepoints=30, same_cutoff=False, random_state=0)
     forecaster = AruForecaster(settings=NANO).fit(y, fh=[1, 2])
-    fh = ForecastingHorizon([1, 2]).to_absolute_index(forecaster.cutoff)
+    fh = forecaster.cutoff[0] + pd.to_timedelta([1, 2], unit="D")
     made = forecaster.predict()
     assert check_is_mtype(made, "pd_multiindex_hier", scitype="Hierarchical")
     assert set(made.index.get_level_values(-1)) == set(fh)
