@@ -122,9 +122,12 @@ def test_what_series_have_in_common_is_learned_from_the_states_of_a_stream(spark
     from aru.spark import forecast_stream, learn_model, read_checkpoint, shipping
 
     model = Forecaster.from_pretrained("nano", h=H, freq="D", accelerator="cpu")
-    batches = [both(range(200), IDS)[PLAIN], both([200], IDS)[PLAIN]]
+    numbered = "unique_id long, ds timestamp_ntz, y double"
+    batches = [
+        both(days, IDS)[PLAIN].assign(unique_id=lambda d: d["unique_id"].map(ord)) for days in (range(200), [200])
+    ]
     write_batches(tmp_path / "input", batches[:1])
-    run(forecast_stream(read_stream(spark, tmp_path / "input"), model, shards=2), tmp_path)
+    run(forecast_stream(read_stream(spark, tmp_path / "input", numbered), model, shards=2), tmp_path)
     learned = learn_model(read_checkpoint(spark, tmp_path / "checkpoint", model), model)
     stream = Stream(model)
     stream.update(batches[0])
@@ -133,7 +136,7 @@ def test_what_series_have_in_common_is_learned_from_the_states_of_a_stream(spark
     assert (learned.runtime.epoch, model.runtime.epoch) == (1, None)
 
     write_batches(tmp_path / "input", batches[1:], begin=1)
-    run(forecast_stream(read_stream(spark, tmp_path / "input"), learned, shards=2), tmp_path)
+    run(forecast_stream(read_stream(spark, tmp_path / "input", numbered), learned, shards=2), tmp_path)
     frozen, alone = (Stream(shipping.unpack(shipping.pack(m, tmp_path / n))) for m, n in ((learned, "l"), (model, "m")))
     wanted, other = (expected(one, batches, []).query("cutoff == cutoff.max()") for one in (frozen, alone))
     found = result(spark, tmp_path, "forecast").query("cutoff == cutoff.max()")

@@ -117,6 +117,7 @@ def with_types(
     )
     if schema != runtime.schema:
         engine = _with_schema(runtime, schema).engine
+        engine.common = runtime.engine.common  # whatever the types of ids and times
     return ForecastRuntime(engine, freq, dataclasses.replace(runtime.style, zone=zone).on(freq))
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as T
 
 from aru.errors import StorageError, verbatim
 from aru.forecaster import Forecaster
@@ -25,14 +26,20 @@ def read_checkpoint(spark: SparkSession, path: str | Path, model: Forecaster | s
     """The states in the checkpoint of `forecast_stream`: `unique_id` and `record`."""
     reader = spark.read.format("statestore").option("path", str(path))
     described = reader.option("stateVarName", ABOUT_VARIABLE).load().select("value.description").distinct().collect()
-    runtime = shipping.load(model).runtime
+    forecaster = shipping.load(model)
     for (text,) in described:
-        theirs = About.from_json(text)
-        runtime.describe(theirs.correctable_steps).require(theirs, path)
+        forecaster = _fitting(forecaster, About.from_json(text), path)
     base, recent = (reader.option("stateVarName", name).load() for name in (BASE_VARIABLE, RECENT_VARIABLE))
     both = base.join(recent, ["key", "user_map_key"], "full_outer")
     both = both.select(base["user_map_value.records"].alias("base"), recent["user_map_value.records"].alias("recent"))
-    return both.mapInPandas(_records, states_schema(KeyTypes.of(shipping.load(model))))
+    return both.mapInPandas(_records, states_schema(KeyTypes.of(forecaster)))
+
+
+def _fitting(forecaster: Forecaster, theirs: About, path: str | Path) -> Forecaster:
+    """The model of these records. A pretrained one without series has their types of ids and times."""
+    forecaster = forecaster.for_types(theirs.integer_ids, theirs.datetime, theirs.zone)
+    forecaster.runtime.describe(theirs.correctable_steps).require(theirs, path)
+    return forecaster
 
 
 def _records(parts: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
@@ -51,7 +58,7 @@ def read_export(spark: SparkSession, path: str | Path, model: Forecaster | str |
             f"{verbatim(path)} has records that the whole panel shares, which a shard on Spark cannot keep",
             "Use a Stream in one process.",
         )
-    shipping.load(model).runtime.describe(theirs.correctable_steps).require(theirs, path)
+    _fitting(shipping.load(model), theirs, path)
     return spark.read.parquet(str(path))
 
 
@@ -69,6 +76,8 @@ def write_export(
 
 def learned_from(states_df: DataFrame, forecaster: Forecaster, correctable_steps: int) -> Forecaster:
     """The model with what the series of these states have in common: an epoch, as a Stream of them would begin it."""
+    integer = isinstance(states_df.schema["unique_id"].dataType, T.IntegralType)
+    forecaster = forecaster.for_types(integer, forecaster.runtime.schema.datetime, None)
     refuse_unlearned(forecaster, "A sample of states")
     if not forecaster.runtime.engine.shares:
         return forecaster
