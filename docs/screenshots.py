@@ -32,7 +32,8 @@ from aru.serve.bundles import pack_folder
 from tests.serve.browser import LAUNCH
 
 IMAGES = Path(__file__).with_name("images")
-PLAN = Plan(pd.Timestamp("2013-08-31"), pd.Timestamp("2013-12-31"), routes=None, steps=400)
+END = pd.Timestamp("2013-12-31")
+PLAN = Plan(pd.Timestamp("2013-08-31"), shift=END, stream_end=END, routes=None, steps=400, trees=0)
 SHOWN = pd.Timestamp("2013-12-12")  # the day of the pictures
 BROUGHT_IN = pd.Timestamp("2013-10-13")  # the challenger
 MODELS = {"model": None, "challenger": "auto"}  # their lags

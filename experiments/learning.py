@@ -5,7 +5,7 @@ hindsight      what errors of past forecasts teach without covariates, on stream
 first-values   error against the number of known values, of series never seen (`experiments.first_values`)
 frozen         closed-form corrections of frozen zero-shot forecasts on ETTh1 (`experiments.rivals`)
 
-Nothing is trained but what stands beside: on the flights our networks with the demo's settings, LightGBM (which must be
+Nothing is trained but what stands beside: on the flights our recurrent networks, LightGBM (which must be
 installed), and our networks on M1. What `runs.csv` and `curves.csv` have is not repeated here.
 """
 
@@ -21,8 +21,8 @@ from typing import Any, ClassVar
 
 import pandas as pd
 
-from aru import Forecaster
-from aru.demo.replay import FULL, build
+from aru import Forecaster, NetworkOptions
+from aru.datasets import nyc_flights
 from experiments import first_values, rivals
 from experiments.boosted import Boosted
 from experiments.data import read
@@ -37,6 +37,7 @@ SIZES = ("mini", "base")
 STREAMED = "mini"  # on streams
 ALONE = " alone"  # the network without covariates
 FLIGHTS = "nyc_flights"
+STEPS = 1200  # of training the recurrent networks on the flights
 STREAMING, START = "streaming", "start"
 DEMO = Protocol(85, step=1, settings={"h": 7})
 """Every evening from 1 October to 24 December, as the demo does it."""
@@ -221,16 +222,34 @@ def quarters(frame: pd.DataFrame) -> dict[int, pd.DataFrame]:
 
 
 def _forecaster(job: Lesson, task: Task) -> tuple[Forecaster, pd.DataFrame | None]:
-    """A pretrained one, or one that is trained as the demo does it; and the static covariates that it reads."""
+    """A pretrained one, or one that is trained; and the static covariates that it reads."""
     if job.size:
         columns = {} if job.method.endswith(ALONE) else covariate_columns(task.settings)
         settings = {"h": task.settings["h"], "freq": task.settings["freq"], **columns}
         opened = Forecaster.from_pretrained(job.size, **settings, hindsight=not job.method.endswith(ALONE))
         return opened, task.static if "stat_exog_list" in columns else None
-    plan = dataclasses.replace(FULL, steps=job.steps or FULL.steps)
-    forecaster = build(job.method, plan, job.seed)  # type: ignore[arg-type]
-    forecaster.settings = dataclasses.replace(forecaster.settings, alias="aru")
-    return forecaster.fit(task.train, task.static, val_size=0), task.static
+    return recurrent(job).fit(task.train, task.static, val_size=0), task.static
+
+
+def recurrent(job: Lesson) -> Forecaster:
+    """ARU or the baseline for the flights, with settings chosen on August and September with training until July."""
+    return Forecaster(
+        h=7,
+        freq="D",
+        input_size=7,
+        lags=[7, 14, 21, 28],
+        model="aru-rnn" if job.method == "aru" else job.method,
+        alias="aru",
+        futr_exog_list=nyc_flights.FUTR_EXOG,
+        hist_exog_list=nyc_flights.HIST_EXOG,
+        stat_exog_list=nyc_flights.STAT_EXOG,
+        batch_size=16,
+        max_steps=job.steps or STEPS,
+        learning_rate=0.01,
+        random_seed=job.seed,
+        accelerator="cpu",
+        network=NetworkOptions(scaler="level"),
+    )
 
 
 COMPUTE = {

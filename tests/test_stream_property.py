@@ -138,7 +138,7 @@ def test_a_stream_is_its_accepted_history(
     replay(steps, correctable, untaught)
 
 
-@pytest.mark.parametrize("correctable", [0, C])
+@pytest.mark.parametrize("correctable", [0, C, 2 * E])
 def test_a_stream_in_postgres_is_its_accepted_history(
     correctable: int, untaught: Forecaster, postgres_server: postgres.Server
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -35,6 +36,7 @@ from aru.settings import (
     SupportName,
     TrainingOptions,
     TransformName,
+    nested,
 )
 from aru.store.folder import write_folder
 
@@ -74,10 +76,9 @@ class Forecaster(Outlook):
         network: NetworkOptions = Settings.network,
         training: TrainingOptions = Settings.training,
     ) -> None:
-        given = {name: value for name, value in locals().items() if name != "self"}
-        for name in ("futr_exog_list", "hist_exog_list", "stat_exog_list"):
-            given[name] = given[name] or ()
-        self.settings = resolve(Settings(**given))  # errors before the data are read
+        self.given = {name: value for name, value in locals().items() if name != "self"}
+        lists = {name: value or () for name, value in self.given.items() if name.endswith("_exog_list")}
+        self.settings = resolve(Settings(**{**self.given, **lists}))  # errors before the data are read
         self.val_loss = math.nan  # of the last training; NaN without validation
         self.scorecard: Scorecard | None = None  # of the last training; see `fit`
         self.rows_since_fit = 0  # that updates have taken in
@@ -132,9 +133,20 @@ class Forecaster(Outlook):
         """A forecaster of this model and these series."""
         forecaster = cls.__new__(cls)
         forecaster.settings = trained.runtime.settings
+        forecaster.given = {field.name: getattr(forecaster.settings, field.name) for field in fields(Settings)}
         forecaster.val_loss, forecaster.scorecard, forecaster.rows_since_fit = math.nan, None, 0
         forecaster.trained = trained
         return forecaster
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The arguments by name, as scikit-learn's `clone` asks for them. `deep` makes no difference."""
+        return dict(self.given)
+
+    def set_params(self, **params: Any) -> Forecaster:
+        """Change arguments, or options of `network` and `training` by their names. It is untrained afterwards."""
+        if params:
+            self.__dict__ = vars(Forecaster(**nested({**self.given, **params})))
+        return self
 
     def __repr__(self) -> str:
         return facts_of(self.settings, self.trained)

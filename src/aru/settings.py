@@ -247,7 +247,8 @@ class Settings(CheckedFields):
         if isinstance(self.size, str) and self.size not in SIZES:
             raise ConfigError(
                 f"`size={quoted(self.size)}` is not known",
-                f"Choose one of {', '.join(SIZES)}, or four numbers (RNN units and three layer widths).",
+                f"Choose one of {', '.join(SIZES)}, or four numbers (RNN units, three widths); 'aru' has "
+                f"{', '.join(WEIGHTS)}.",
             )
         if not isinstance(self.size, str) and (len(self.size) != 4 or min(self.size) < 1):
             raise ConfigError(f"An explicit size is four positive numbers (RNN units, three widths), got {self.size}")
@@ -263,7 +264,7 @@ class Settings(CheckedFields):
                 f"{self.season_length + self.window_stride} rows, but input_size is {self.input_size}",
                 "Raise it, or lower the stride.",
             )
-        if self.lags is not None and self.lags != "auto":
+        if self.lags is not None and self.lags != "auto" and self.model != PRETRAINED:  # which takes none
             short = [lag for lag in self.lags if lag < self.h]
             if short:
                 raise ConfigError(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -62,16 +64,28 @@ class Service:
         return self.child.communicate(timeout=60)[1]
 
 
+def documented(word: str, places: dict[str, str | Path]) -> list[list[str]]:
+    """The commands of the block of docs/operations.md with this word, with other paths and names."""
+    blocks = re.findall(r"```sh\n(.*?)```", (ROOT / "docs" / "operations.md").read_text(), flags=re.DOTALL)
+    (block,) = [block for block in blocks if word in block]
+    lines = [shlex.split(line, comments=True) for line in block.splitlines()]
+    assert places.keys() <= {part for line in lines for part in line}
+    return [[str(places.get(part, part)) for part in line] for line in lines]
+
+
 def test_retrain_shadow_promote_in_three_commands(model: Path, tmp_path: Path, state: str | Path) -> None:
     service = Service(tmp_path, model, state, "--keep", "400d")
     try:
         for day in range(24, 60):
             service.post(sales(day, day + 1))
-        fitted = aru("fit", state, tmp_path / "model-2", *TINY, "--seed", "3", "--json")
+        places = {"shops-2": tmp_path / "model-2", "shops": "model", "admin-token": service.tokens}
+        retrain, shadow, promote = documented("aru rollout start", {"/var/lib/aru/states/shops.db": state, **places})
+        assert [line[0] for line in (retrain, shadow, promote)] == ["aru"] * 3
+        fitted = aru(*retrain[1:], *TINY, "--seed", "3", "--json")
         assert fitted.code == 0, fitted.err
         assert fitted.json["rows"] == 3 * 36
         service.post(sales(60, 61))  # after training
-        started = aru("rollout", "start", tmp_path / "model-2", *service.named, "--json")
+        started = aru(*shadow[1:], "--url", service.url, "--json")
         assert started.code == 0, started.err
         assert [(v["role"], v["status"]) for v in started.json["versions"]] == [
             ("champion", "serving"), ("challenger", "shadowing"),
@@ -80,7 +94,7 @@ def test_retrain_shadow_promote_in_three_commands(model: Path, tmp_path: Path, s
         assert "challenger" in shown.out
         assert "shadowing" in shown.out
         assert "Version 2 is the challenger, not 7" in fails("rollout", "promote", *service.named, "--version", "7")
-        assert aru("rollout", "promote", *service.named).code == 0
+        assert aru(*promote[1:], "--url", service.url).code == 0
         service.post(sales(61, 62))
         assert "already" in fails("rollout", "start", tmp_path / "model-2", *service.named)
         back = aru("rollout", "rollback", *service.named, "--json").json
@@ -175,16 +189,18 @@ def goes_on(restored: Service) -> None:
 
 def test_a_backup_of_all_versions_is_restored(model: Path, tmp_path: Path) -> None:
     """While the service runs; a new one goes on from the copy, with the same versions."""
-    service = rolled_out(tmp_path, model, tmp_path / "state.db")
-    copied = aru("state", "backup", tmp_path / "state.db", tmp_path / "copy.db", "--json").json
-    assert sorted(Path(file).name for file in copied["files"]) == ["copy.db", "copy.db.2"]
+    models, states, copy = tmp_path / "models", tmp_path / "states", tmp_path / "copy"
+    shutil.copytree(model, models / "shops")
+    service = rolled_out(tmp_path, models, states)
+    backup, stop, *restore, own, begin = documented("rm -r", {"/var/lib/aru/states": states, "/var/backups/aru": copy})
+    assert [line[0] for line in (backup, stop, own, begin)] == ["aru", "systemctl", "chown", "systemctl"]
+    copied = aru(*backup[1:], "--json").json
+    assert sorted(Path(file).name for file in copied["files"]) == ["shops.db", "shops.db.2"]
     service.post(sales(27, 28))
     service.end()
-    for path in tmp_path.glob("state.db*"):
-        path.unlink()
-    for path in tmp_path.glob("copy.db*"):
-        shutil.copy(path, tmp_path / path.name.replace("copy", "state"))
-    goes_on(Service(tmp_path, model, tmp_path / "state.db"))
+    for line in restore:
+        subprocess.run(line, check=True)
+    goes_on(Service(tmp_path, models, states))
 
 
 def test_a_dump_of_postgres_is_restored(model: Path, tmp_path: Path, postgres_server: Server) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from experiments import choosing_figure
 from experiments import defaults as module
 from experiments.defaults import FINE, FITTED, FIXED, NAIVE, ZERO_SHOT, Default, coverage, defaults
 from experiments.panels import Panel
@@ -54,3 +55,16 @@ def test_coverage_of_counts_is_that_of_ranks() -> None:
     assert found["coverage90"] == pytest.approx(0.9, abs=0.02)
     assert coverage(frame, "f", counts=False)["coverage80"] > 0.85
     assert coverage(frame[["y"]], "f", counts=True) == {}
+
+
+def test_the_picture_compares_methods_on_the_same_panels() -> None:
+    keys = ["dataset", "protocol", "method", "nd", "seconds"]
+    panels = [("rossmann", 0.2), ("walmart", 0.1), ("parts", 1.5)]
+    rows = [(name, "fixed", "seasonal-naive", naive, 1.0) for name, naive in panels]
+    rows += [(name, "fixed", "aru", naive / 2, 60.0) for name, naive in panels]
+    rows += [(name, "fixed", "lightgbm", naive * 0.8, 90.0) for name, naive in panels[:2]]
+    rows += [("rossmann", "fixed", "baseline", 0.01, 30.0)]  # on too few panels
+    found, count = choosing_figure.points(pd.DataFrame(rows, columns=keys))
+    assert count == 2
+    assert found.nd.round(6).to_dict() == {"seasonal-naive": 1.0, "lightgbm": 0.8, "aru": 0.5}
+    assert found.seconds.to_dict() == {"seasonal-naive": 1.0, "lightgbm": 90.0, "aru": 60.0}

@@ -64,12 +64,15 @@ def by_hand(x: Any, y: Any, observed: Any) -> dict[str, Any]:
     """The sums of one series, in a few lines of numpy and in double precision."""
     k = x.shape[1]
     xx, xz, zz, weight, slope = np.zeros((k, k)), np.zeros((2, k)), np.zeros(2), 0.0, 0.0
-    level, seen, size, count = np.zeros(k + 2), 0.0, np.zeros(2), 0
+    level, seen, size, count, negative = np.zeros(k + 2), 0.0, np.zeros(2), 0, 0.0
     for row, value, there in zip(x, y, observed, strict=True):
-        xx, xz, zz, weight, slope = (EFFECT_AGE * v for v in (xx, xz, zz, weight, slope))
+        xx, xz, zz, weight, slope, negative = (EFFECT_AGE * v for v in (xx, xz, zz, weight, slope, negative))
         if not there:
             continue
         now = np.concatenate([row, [np.log1p(max(value, -0.999)), value]])
+        if value <= -1:
+            negative += 1
+            now[k] = level[k] if seen else now[k]
         if seen:
             away = now - level
             dx, dz = away[:k], np.where(np.abs(away[k:]) <= ROUNDING * np.abs(now[k:]), 0.0, away[k:])
@@ -84,7 +87,8 @@ def by_hand(x: Any, y: Any, observed: Any) -> dict[str, Any]:
                 size = size + (far - size) / min(count, SIZE_ROWS)
         seen = 0.5 ** (1 / LEVEL_HALF_LIFE) * seen + 1
         level = level + (now - level) / seen
-    return {"xx": xx, "xz": xz, "zz": zz, "weight": weight, "slope": slope, "level": level, "rows": count}
+    sums = {"xx": xx, "xz": xz, "zz": zz, "weight": weight, "slope": slope}
+    return {**sums, "level": level, "rows": count, "negative": negative}
 
 
 @settings(deadline=None, max_examples=25)
@@ -102,6 +106,7 @@ def test_the_kernel_is_the_formula_however_rows_are_cut(
     random = np.random.default_rng(seed)
     x, y = random.normal(size=(n, rows, k)), scale * random.gamma(2, size=(n, rows))
     y[:, ::7] *= 50
+    y[:, 5::11] *= -1
     y[:, 3:6] = 3 * scale  # stands still
     observed, steps = random.random((n, rows)) < 0.8, random.integers(0, rows + 1, n)
     new = [torch.from_numpy(v) for v in (x, y, observed, steps)]
@@ -227,6 +232,38 @@ def test_a_column_that_hardly_varied_does_not_explode() -> None:
     with pytest.warns(match="lies far outside"):
         far = f.predict(futr.assign(flat=1e9))["aru"]  # counts as the largest value seen
     np.testing.assert_allclose(far, f.predict(futr.assign(flat=1.0))["aru"])
+
+
+@pytest.mark.filterwarnings("ignore:Covariates are unlike those of training")
+@pytest.mark.parametrize("wrong", [999999.0, -1e30])
+def test_a_wrong_entry_of_a_covariate_costs_that_row_alone(wrong: float) -> None:
+    """It was the range of the column: all other prices were one and the same."""
+    price = 10 + np.random.default_rng(0).normal(size=len(PAST))
+    past = PAST[["unique_id", "ds"]].assign(price=price, y=PAST["y"] * np.exp(-0.3 * (price - 10)))
+    one = past.index[past["unique_id"] == "shop-3"][-60]
+    found = []
+    for entry in (10.0, wrong):
+        f = opened(("price",))
+        f.update(past.assign(price=past["price"].where(past.index != one, entry)))
+        found.append(f.effects().iloc[0])
+    assert found[0]["effect"] < -20
+    assert found[1]["effect"] == pytest.approx(found[0]["effect"], rel=0.1)
+
+
+@pytest.mark.parametrize("returns", [-2.0, -30.0])
+def test_a_negative_value_of_one_series_leaves_the_others_alone(returns: float) -> None:
+    """Returned goods: the effects of a whole panel went on as sums instead of percentages."""
+    one = PAST.index[PAST["unique_id"] == "shop-3"][-60]
+    a, b = opened(("promo",)), opened(("promo",))
+    a.update(PAST)
+    b.update(PAST.assign(y=PAST["y"].where(PAST.index != one, returns)))
+    usual, found = a.effects(), b.effects()
+    assert set(found["unit"]) == {"%"}
+    assert found["effect"][0] == pytest.approx(usual["effect"][0], rel=0.02)
+    ahead = FUTURE[["unique_id", "ds", "promo"]]
+    usual, found = (f.predict(ahead, level=[90]) for f in (a, b))
+    for column in ("aru-median", "aru-hi-90"):
+        np.testing.assert_allclose(found[column], usual[column], rtol=0.1)
 
 
 @pytest.mark.parametrize("late", [0, 30])

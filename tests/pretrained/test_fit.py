@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -195,6 +196,11 @@ def test_a_fitted_model_is_saved_and_goes_on(informed: Forecaster, tmp_path: Any
         informed.predict(ahead(df), level=[80]), loaded.predict(ahead(df), level=[80]), check_exact=True
     )
     pd.testing.assert_frame_equal(informed.summary(), loaded.summary())
+    with pd.option_context("display.width", 20, "display.max_colwidth", 10):
+        said, page = str(loaded.summary()), loaded.summary()._repr_html_()
+    for words in loaded.summary().to_numpy().ravel():  # however small the screen is
+        assert words in said
+        assert escape(words, quote=False) in page
     assert "Forecaster(model='aru', h=4, freq='D', size='nano-1', 12 series, trained until 2024-02-29" in repr(loaded)
     loaded.update(ahead(df).assign(y=90.0))
     assert np.isfinite(loaded.predict(ahead(df).assign(ds=lambda d: d.ds + pd.Timedelta(days=H)))["aru"]).all()
@@ -217,6 +223,8 @@ def test_a_folder_of_files_is_read_in_parts(plain: Forecaster, tmp_path: Any) ->
         ({"learning_rate": 0.1}, "learning_rate=0.1 does not apply to model='aru'"),
         ({"input_size": 7}, "input_size=7 does not apply to model='aru'"),
         ({"model": "aru-rnn", "size": "small", "country": "DE"}, "country='DE' does not apply to model='aru-rnn'"),
+        ({"lags": [3]}, "lags=(3,) does not apply to model='aru'"),
+        ({"model": "aru-rnn", "size": "mini"}, "'aru' has nano, mini, base"),
         ({"size": "medium"}, "size='medium' is no size of model='aru'"),
     ],
 )

@@ -187,6 +187,20 @@ def test_a_picture_of_series_and_forecasts(model: Outlook, tmp_path: Path) -> No
     assert [len(e.get("points", "").split()) for e in lines] == [8, 2, 2]
 
 
+def test_pictures_without_intervals_of_large_values_and_of_other_formats(tmp_path: Path) -> None:
+    f = three()
+    f.update(rows("q", range(46))[PLAIN].assign(y=lambda df: 1e6 + 1e4 * df.y))
+    picture = f.plot("q", level=[])
+    assert count(picture, "polygon") == 0
+    assert any(text.endswith("00,000") for text in texts(picture))
+    assert not any("e+" in text for text in texts(picture))
+    for name in ("fan.png", "fan.PDF"):
+        with pytest.raises(ConfigError, match="Pictures are SVG"):
+            f.plot("q", path=tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+    f.plot("q", path=tmp_path / "fan.SVG")
+
+
 def test_a_picture_of_a_model_that_does_not_adapt_and_of_gaps() -> None:
     f, df = three(hindsight=False), rows("q", range(46))[PLAIN]
     df.loc[[40, 42], "y"] = np.nan

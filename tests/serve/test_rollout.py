@@ -17,10 +17,11 @@ from aru import Forecaster, Stream
 from aru.data.clock import Clock
 from aru.errors import StorageError
 from aru.runtime.kept import kept_frames
-from aru.serve.bundles import pack
+from aru.serve.bundles import bundle_of, pack, unpack
 from aru.serve.contest import Contest
 from aru.serve.house import House
 from aru.serve.options import Options
+from aru.serve.rollout import RolloutError
 from aru.serve.served import Served
 from aru.serve.shadow import Shadow
 from aru.store import open_store
@@ -266,6 +267,56 @@ def test_scores_of_a_version_that_another_process_drops_meanwhile_are_not_kept(
     while served.shadows:  # the thread that keeps scores looks again
         time.sleep(0.02)
     assert report(running)["contest"] is None
+
+
+def test_of_two_processes_that_bring_a_model_in_at_the_same_time_one_is_refused(
+    running: Running, second: Forecaster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one that comes later leaves files and states of the other's challenger alone."""
+    versions, before = running.served.versions, running.served.versions.rollout()
+    put(running, second)
+    until(running, caught_up)
+    third = make(**BASE, random_seed=8).fit(both(range(TRAINED)))
+    with monkeypatch.context() as patch:
+        patch.setattr(versions, "rollout", lambda: before)  # as it was when the later one looked
+        with pytest.raises(RolloutError, match="Version 2 is the challenger already"):
+            versions.add(pack(third), running.stream)
+    bundle = bundle_of(versions.home, 2)
+    assert bundle is not None
+    assert unpack(bundle, "cpu").runtime.engine.fingerprint == second.runtime.engine.fingerprint
+    assert step(running, "promote", 2).status_code == 200
+    counts = {row["unique_id"]: row["observations"] for row in running.client.get("/v1/series").json()["series"]}
+    assert counts == {"a": TRAINED + 6, "b": TRAINED + 6, "n": 6}
+
+
+def test_a_promotion_by_another_process_is_known_at_once(
+    running: Running, second: Forecaster, serve: Serve, trained: Forecaster, state: str | Path
+) -> None:
+    """Before that process looks at the versions, and before the version that is dethroned has taken in new rows."""
+    other = serve(trained, state, correctable_steps=2)
+    with other.served.upkeep.between_looks():
+        put(running, second)
+        until(running, caught_up)
+        with running.served.upkeep.between_looks():
+            for path, version, name in (
+                ("promote", 2, "p"), ("rollback", 1, "q"), ("rollback", 2, "r"), ("rollback", 1, "s"),
+                ("rollback", 2, "t"),
+            ):  # fmt: skip
+                assert step(running, path, version).status_code == 200
+                assert running.post(rows(name, [26])).json()["new_series"] == [name]
+                if name == "p":
+                    assert other.client.get("/v1/series/p").json()["observations"] == 1
+                elif name == "q":
+                    page = other.client.get("/v1/series").json()["series"]
+                    assert [row["unique_id"] for row in page] == ["a", "b", "n", "p", "q"]
+                elif name == "r":
+                    made = other.client.post("/v1/forecasts", json={}).json()["forecasts"]
+                    assert [row["unique_id"] for row in made].count("r") == H + 1
+                elif name == "s":
+                    assert other.client.delete("/v1/series/s").json() == {"forgotten": "s"}
+                else:
+                    late = other.post(rows("t", [26]).assign(y=9.0))
+                    assert error_of(late, 409, "LateError")["rows"][0]["unique_id"] == "t"
 
 
 def test_what_cannot_become_a_challenger(running: Running, serve: Serve, trained: Forecaster) -> None:

@@ -116,7 +116,9 @@ def test_it_is_not_ready_while_the_disk_is_full(saved: Path, tmp_path: Path) -> 
         assert becomes(client, 200) == {"status": "ok"}
         answer = client.post("/v1/observations", json={"observations": as_json(both([20]))})
         assert answer.json()["applied"] == 2
-    process.end(signal.SIGTERM)
+    log = process.end(signal.SIGTERM)
+    assert re.search(f"not ready: {tmp_path} cannot be written .*File too large", log), log
+    assert log.count("not ready: ") == log.count("ready again: ") == 1
 
 
 @pytest.mark.slow
@@ -134,7 +136,9 @@ def test_it_is_not_ready_while_postgres_is_down(saved: Path, postgres_server: Se
         assert becomes(client, 200) == {"status": "ok"}
         answer = client.post("/v1/observations", json={"observations": as_json(both([20]))})
         assert answer.json()["applied"] == 2
-    process.end(signal.SIGTERM)
+    log = process.end(signal.SIGTERM)
+    assert "cannot be reached" in log[log.index("not ready: ") :].splitlines()[0]
+    assert log.count("not ready: ") == log.count("ready again: ") == 1
 
 
 # The monitor's file

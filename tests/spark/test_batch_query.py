@@ -6,6 +6,7 @@ import copy
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -116,6 +117,40 @@ def test_a_pretrained_model(spark: Any, tmp_path: Path) -> None:
     assert_states(twin, read_checkpoint(spark, tmp_path / "checkpoint", model).toPandas())
 
 
+def test_what_series_have_in_common_is_learned_from_the_states_of_a_stream(spark: Any, tmp_path: Path) -> None:
+    """A query that is started again on its checkpoint forecasts with it, as one process would."""
+    from aru.spark import forecast_stream, learn_model, read_checkpoint, shipping
+
+    model = Forecaster.from_pretrained("nano", h=H, freq="D", accelerator="cpu")
+    batches = [both(range(200), IDS)[PLAIN], both([200], IDS)[PLAIN]]
+    write_batches(tmp_path / "input", batches[:1])
+    run(forecast_stream(read_stream(spark, tmp_path / "input"), model, shards=2), tmp_path)
+    learned = learn_model(read_checkpoint(spark, tmp_path / "checkpoint", model), model)
+    stream = Stream(model)
+    stream.update(batches[0])
+    ours, theirs = (runtime.engine.common.effects for runtime in (stream.runtime, learned.runtime))
+    torch.testing.assert_close(theirs.theta, ours.theta)
+    assert (learned.runtime.epoch, model.runtime.epoch) == (1, None)
+
+    write_batches(tmp_path / "input", batches[1:], begin=1)
+    run(forecast_stream(read_stream(spark, tmp_path / "input"), learned, shards=2), tmp_path)
+    frozen, alone = (Stream(shipping.unpack(shipping.pack(m, tmp_path / n))) for m, n in ((learned, "l"), (model, "m")))
+    wanted, other = (expected(one, batches, []).query("cutoff == cutoff.max()") for one in (frozen, alone))
+    found = result(spark, tmp_path, "forecast").query("cutoff == cutoff.max()")
+    keys = ["unique_id", "ds"]
+    found, wanted, other = (f.sort_values(keys, ignore_index=True)[[*keys, "aru"]] for f in (found, wanted, other))
+    pd.testing.assert_frame_equal(found, wanted, rtol=1e-5, check_dtype=False)
+    assert not np.allclose(found["aru"], other["aru"], rtol=1e-3)
+    assert_states(stream_of(model, batches), read_checkpoint(spark, tmp_path / "checkpoint", learned).toPandas())
+
+
+def stream_of(model: Forecaster, batches: list[pd.DataFrame]) -> Stream:
+    stream = Stream(model)
+    for batch in batches:
+        stream.update(batch)
+    return stream
+
+
 def test_a_pretrained_model_with_covariates(spark: Any, tmp_path: Path) -> None:
     """The driver learns from the sample that one process would learn from; shards learn about their series."""
     from aru.spark import backtest_batch, forecast_batch, forecast_stream, learn_model, read_checkpoint, read_export
@@ -150,6 +185,11 @@ def test_a_pretrained_model_with_covariates(spark: Any, tmp_path: Path) -> None:
         forecast_stream(source, model, 2, **more)
     stream.export(tmp_path / "states.parquet")
     states = read_export(spark, tmp_path / "states.parquet", learned)
+    again = learn_model(states, learned).runtime.engine.common.effects
+    for name in ("mean", "spread", "noise", "unit"):
+        torch.testing.assert_close(getattr(again, name), getattr(ours, name), rtol=1e-9, atol=1e-12)
+    with pytest.raises(ConfigError, match="cannot find out how the covariates"):
+        learn_model(states, model)
     run(forecast_stream(source, learned, 2, states_df=states, **more), tmp_path)
     stream.update(next_day)
     assert_states(stream, read_checkpoint(spark, tmp_path / "checkpoint", learned).toPandas())

@@ -30,7 +30,10 @@ def models(as_json: shared_options.Json = False, debug: shared_options.Debug = F
         for name, m in methods.items():
             table.add_row(Text(name), "yes" if m.adapts else "no", Text(m.about), Text(m.cost), Text(m.reference))
         show.show(table)
-        show.say("Choose one with: aru fit DATA MODEL --model NAME. When to take which: docs/choosing.md.")
+        show.say(
+            "Take aru. Take aru-rnn where microseconds a series count, or for the paper's method; the others are for "
+            "comparison. Cost and accuracy: docs/choosing.md. Choose one with: aru fit DATA MODEL --model NAME."
+        )
         show.say("Forecasts without training: aru predict DATA --pretrained mini --h 14 --freq D.")
         show.say("Other libraries (ETS, ARIMA, LightGBM, NHITS, ...) run on the same windows: docs/peers.md.")
 

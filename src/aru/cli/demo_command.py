@@ -19,9 +19,9 @@ def demo(
     as_json: shared_options.Json = False,
     debug: shared_options.Debug = False,
 ) -> None:
-    """Forecast daily flights from New York, with and without adaptation, and write a report.
+    """Forecast daily flights from New York beside seasonal naive, LightGBM and a baseline, and write a report.
 
-    Trains on most routes, then streams the rest of the year day by day, with routes that training never saw.
+    Zero-shot first, then fitted; then the autumn day by day, with routes never seen and a level shift.
     """
     with screen(as_json, debug=debug) as show:
         from aru import demo as flights

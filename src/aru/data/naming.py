@@ -71,7 +71,7 @@ class Names(NamedTuple):
             return df  # reading it will say what is wrong
         missing = [name for name in mine if name not in have]
         if missing:
-            arguments = " and ".join(f"`{ARGUMENTS[mine[name]]}`" for name in missing)
+            arguments = ", ".join(f"`{ARGUMENTS[mine[name]]}`" for name in missing)
             lacks, has = listing([repr(name) for name in missing]), listing(list(have), 20)
             raise ColumnError(
                 f"`{table}` has no column {lacks}; it has {has}",

@@ -240,13 +240,16 @@ def _absorb_effects(xx, xz, zz, weight, slope, level, seen, size, rows, negative
                 zz[i, a] *= EFFECT_AGE
             weight[i] *= EFFECT_AGE
             slope[i] *= EFFECT_AGE
+            negative[i] *= EFFECT_AGE
             if not observed[i, r]:
                 continue
             value = y[i, r]
-            if value <= -1:
-                negative[i] = 1
             z[0] = np.log1p(max(value, -0.999))
             z[1] = value
+            if value <= -1:
+                negative[i] += 1
+                if seen[i] > 0:
+                    z[0] = level[i, k]  # no logarithm: nothing is learned from it
             if seen[i] > 0:
                 whole = seen[i] / (seen[i] + 1.0)
                 w = whole

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from aru.data.clock import Clock, Times
-from aru.data.columns import Bools, Categories, Column, Ints
+from aru.data.columns import Bools, Categories, Column, Floats, Ints
 from aru.data.covariates import CategoryColumn, Factor, Group, NumberColumn, Regressor
 from aru.data.frequency import DAY, Frequency
 from aru.data.holiday_dates import names_of_year
@@ -34,6 +34,7 @@ LONG_SPAN = 1.2  # years that the rows must span for regressors of the month
 HALF_LIVES = ("3", "24")  # rows; of moving averages of numbers
 OFTEN = 2  # times that a holiday must have come to have an effect of its own
 SEASONS_SEEN, ROWS_SEEN = 1.5, 20  # seasons, and rows, after which the network knows a season better than the panel
+ENTRY_RANGES = 4.0  # ranges of the others beyond which a number is one entry gone wrong
 UNIT_SAMPLE = 2**16  # rows from which the units of regressors are found
 
 
@@ -123,8 +124,19 @@ def _read(name: str, column: Column, rows: Ints) -> NumberColumn | CategoryColum
         middle = float(np.quantile(known, 0.5, method="lower"))
         missing = 1 + levels.index(middle) if middle in levels else 1
         return CategoryColumn(name, tuple(f"{level:.17g}" for level in levels), levels=True, missing=missing)
-    unit = float(known.std()) or float(abs(known[0])) or 1.0
-    return NumberColumn(name, float(values[0]), float(values[-1]), float(np.median(known)), unit, len(values) == 2)
+    usual = known if len(values) == 2 else _usual(known)
+    unit = float(usual.std()) or float(abs(usual[0])) or 1.0
+    ends = float(usual.min()), float(usual.max())
+    return NumberColumn(name, *ends, float(np.median(known)), unit, len(values) == 2)
+
+
+def _usual(values: Floats) -> Floats:
+    """Without what lies far outside of all but a hundredth of them at either end: one wrong entry is no range."""
+    ordered = np.sort(values)
+    cut = max(1, len(ordered) // 100)
+    low, high = ordered[cut], ordered[-1 - cut]
+    far = ENTRY_RANGES * (high - low)
+    return values[(values >= low - far) & (values <= high + far)] if far > 0 else values
 
 
 def _levels(column: CategoryColumn, values: Column, rows: Ints) -> list[Factor]:

@@ -28,6 +28,7 @@ FIRST_ROUNDS, EM_ROUNDS = 4, 15  # to find out whether effects multiply or add; 
 NOISE_ROWS = 5.0  # rows of the panel's noise that a series' own noise starts with
 PRIOR_SERIES, PRIOR_SPREAD = 3.0, 0.02  # series that the prior spread counts for, and it, as a share of the variance
 SLACK = 0.25  # of the range of effects that a series has shown, by which a future effect may leave it
+RARELY = 0.01  # share of the values of a series, and one, that may lack a logarithm where effects multiply
 LEAST_VARIANCE = 1e-30
 SERIES_A_PART = 32  # whose matrices are inverted by one thread
 
@@ -44,7 +45,7 @@ class EffectSums(NamedTuple):
     seen: Float[Tensor, " series"]  # aged number of rows in `level`
     size: Float[Tensor, "series way"]  # mean absolute deviation
     rows: Float[Tensor, " series"]  # deviations so far
-    negative: Float[Tensor, " series"]  # 1 if the logarithm was undefined for a value
+    negative: Float[Tensor, " series"]  # aged number of values without a logarithm
     average: Float[Tensor, "series average"]  # moving averages of numbers (`aru.pretrained.regressors.Moving`)
     averaged: Float[Tensor, "series average"]
 
@@ -72,7 +73,14 @@ def aged(sums: EffectSums, steps: Tensor) -> EffectSums:
     def by(value: Tensor) -> Tensor:
         return (value.double() * factor.reshape(-1, *(1,) * (value.ndim - 1))).float()
 
-    return sums._replace(**{name: by(getattr(sums, name)) for name in ("xx", "xz", "zz", "weight", "slope")})
+    return sums._replace(
+        **{name: by(getattr(sums, name)) for name in ("xx", "xz", "zz", "weight", "slope", "negative")}
+    )
+
+
+def has_logarithms(sums: EffectSums) -> bool:
+    """Whether effects may multiply: values without a logarithm, such as returned goods, are rare in every series."""
+    return not bool((sums.negative > 1 + RARELY * sums.weight).any())
 
 
 class CommonEffects(NamedTuple):
@@ -114,7 +122,7 @@ def learn_effects(sums: EffectSums, traits: Array) -> CommonEffects:
     """
     whole = _Whole.of(sums, traits)
     way = PLAIN_VALUES
-    if whole.n and not bool((sums.negative > 0).any()):
+    if whole.n and has_logarithms(sums):
         rough = [whole.learn(way, FIRST_ROUNDS) for way in (LOGS, PLAIN_VALUES)]
         scores = [whole.likelihood(way, *rough[way]) for way in (LOGS, PLAIN_VALUES)]
         way = LOGS if scores[LOGS] > scores[PLAIN_VALUES] else PLAIN_VALUES

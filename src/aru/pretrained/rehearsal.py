@@ -27,6 +27,7 @@ from aru.pretrained.effects import (
     absorb,
     around_mean,
     coefficients,
+    has_logarithms,
     hidden,
     shown,
 )
@@ -63,7 +64,7 @@ def rehearse(
     if int((context.count > 1).sum()) < 2:
         return None
     context = tree_map(lambda value: value.cpu(), context)
-    logs = not bool((sums.negative > 0).any())
+    logs = has_logarithms(sums)
     begun = (sums.seen > 0).cpu().numpy()
     usual, others = usual_levels(_levels(sums, traits, common, logs)[begun], traits[begun])
     left_out = torch.zeros(len(traits), dtype=torch.float64)

@@ -102,7 +102,7 @@ def _collect(
             (_local(past[0][later], clock), past[1][later]),
             _local(ds[i], clock),
             values[0, i],
-            values[1:, i].reshape(len(level), 2, -1),
+            values[1:, i].reshape(len(level), 2, steps),
             alone.quantiles[0, i].numpy().astype(np.float64) if adapts else None,
         )
 
@@ -166,7 +166,7 @@ def _fan(series: FanSeries, dates: bool, names: Names) -> str:
     for tick in nice_ticks(low, high, 5):
         at = float(y(tick))
         out.append(f'<line x1="{FAN_LEFT}" x2="{right}" y1="{at:.1f}" y2="{at:.1f}" stroke="{PALE}"/>')
-        out.append(text_at(FAN_LEFT - 6, at + 4, f"{tick:,g}", "end", colour=GREY))
+        out.append(text_at(FAN_LEFT - 6, at + 4, f"{tick:,.10g}", "end", colour=GREY))
     for time, label in _date_ticks(first, last) if dates else _number_ticks(first, last):
         at = float(x(time))
         out.append(f'<line x1="{at:.1f}" x2="{at:.1f}" y1="{bottom}" y2="{bottom + 4}" stroke="{GREY}"/>')

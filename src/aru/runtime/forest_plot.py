@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from aru.data.columns import Floats
-from aru.errors import StorageError, verbatim
+from aru.errors import ConfigError, StorageError, verbatim
 
 WIDTH, TOP_SPACE, ROW_HEIGHT, FOOT = 760, 46, 26, 44
 LEFT, RIGHT = 290, 130  # pixels for the names of effects, and for their sizes
@@ -48,6 +48,10 @@ class Picture(str):
 
     def save(self, path: str | Path) -> None:
         """Write an SVG file."""
+        if Path(path).suffix.lower() not in ("", ".svg"):
+            raise ConfigError(
+                f"Pictures are SVG, which {verbatim(path)} does not say", "Name a file that ends in .svg."
+            )
         try:
             Path(path).write_text(self, encoding="utf-8")
         except OSError as error:

@@ -13,9 +13,22 @@ from aru.runtime.trained import Choice, Trained
 from aru.settings import PRETRAINED
 
 
-def summary_of(trained: Trained) -> pd.DataFrame:
-    """A row for each choice: what it is about, what was chosen, and why."""
-    return pd.DataFrame(list(_choices(trained)), columns=list(Choice._fields))
+class Summary(pd.DataFrame):
+    """A row for each choice: what it is about, what was chosen, and why. It is printed in full on any screen."""
+
+    def __repr__(self) -> str:
+        table = [list(Choice._fields), *self.to_numpy().tolist()]
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in table]
+        return "\n".join(line.rstrip() for line in lines)
+
+    def _repr_html_(self) -> str:
+        return self.to_html(index=False)
+
+
+def summary_of(trained: Trained) -> Summary:
+    """What was chosen for a model, and why."""
+    return Summary(list(_choices(trained)), columns=list(Choice._fields))
 
 
 def _choices(trained: Trained) -> Iterator[Choice]:

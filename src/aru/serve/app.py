@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -18,6 +18,7 @@ from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.staticfiles import StaticFiles
 
 from aru.data.clock import Clock
+from aru.errors import AruError
 from aru.runtime.forecasting import Predicted
 from aru.serve import outgoing, schemas
 from aru.serve.access import AccessGuard, RequestWatch
@@ -31,12 +32,14 @@ from aru.serve.options import MANY_LEVELS, Options
 from aru.serve.requests import Reader, content_type
 from aru.serve.rollout import Superseded
 from aru.serve.served import Served
+from aru.serve.service import Service
 from aru.serve.tables import ARROW, CSV, JSON
 
 LARGE = 2**16  # larger bodies (bytes) and answers (cells) are handled by a thread instead of the event loop
 STATIC_FOLDER = Path(__file__).with_name("static")
 LARGE_AT_ONCE = 2  # of these at a time: an object of Python takes far more memory than its text
 SWITCHES = 3  # how often the champion may change while a request waits
+Found = TypeVar("Found")
 API_DESCRIPTION = """\
 New observations adapt the forecasts of their series at once. Tables go in as JSON, CSV or Arrow stream by
 `Content-Type`, and forecasts come out by `Accept`. An answer to observations is sent when they are safe on disk; to
@@ -149,12 +152,13 @@ def _add_stream(app: FastAPI, prefix: str, house: House, work: _Work) -> None:
         """
         content, served = content_type(request), served_by(request)
         async with work.bodies.of(request) as body:
-            for _ in range(SWITCHES):
-                reader = Reader(served.service, work.max_rows, served.keeps)
+
+            async def answer(service: Service) -> Any:
+                reader = Reader(service, work.max_rows, served.keeps)
                 made = await work.off_loop(len(body), partial(reader.update, body, content, late, allow_jump))
-                with contextlib.suppress(Superseded):  # it is read anew, for the champion of now
-                    return JSONResponse(await served.updates.submit(made, made.size))
-        raise Busy
+                return await served.updates.submit(made, made.size)
+
+            return JSONResponse(await _of_champion(served, answer))
 
     @app.post(
         f"{prefix}/forecasts",
@@ -178,17 +182,20 @@ def _add_stream(app: FastAPI, prefix: str, house: House, work: _Work) -> None:
         """Forecast the next h steps of each series from its present state. States do not change."""
         content, served = content_type(request), served_by(request)
         async with work.bodies.of(request) as body:
-            service = served.service
-            made: ForecastRequest = await work.off_loop(
-                len(body),
-                lambda: Reader(service, work.max_rows).forecast(body, content, unique_id, level),
-                waits=True,
-            )
-            rows = len(made.ids) * service.runtime.h
-            found: Predicted = await served.forecasts.submit(made, rows)
-        encode = _encoder(request.headers.get("accept", ""), served.service.datetime)
-        answer: Response = await work.off_loop(rows * len(found.columns), lambda: encode(found))
-        return answer
+
+            async def answer(service: Service) -> tuple[Service, int, Predicted]:
+                made: ForecastRequest = await work.off_loop(
+                    len(body),
+                    lambda: Reader(service, work.max_rows).forecast(body, content, unique_id, level),
+                    waits=True,
+                )
+                rows = len(made.ids) * service.runtime.h
+                return service, rows, await served.forecasts.submit(made, rows)
+
+            service, rows, found = await _of_champion(served, answer)
+        encode = _encoder(request.headers.get("accept", ""), service.datetime)
+        encoded: Response = await work.off_loop(rows * len(found.columns), lambda: encode(found))
+        return encoded
 
 
 def _add_series(app: FastAPI, prefix: str, pick: Pick) -> None:
@@ -207,7 +214,7 @@ def _add_series(app: FastAPI, prefix: str, pick: Pick) -> None:
         served: Served = served_here,
     ) -> Response:
         """Series in order of their names, page by page."""
-        return JSONResponse(served.service.page(limit, cursor, query))
+        return JSONResponse(served.present().page(limit, cursor, query))
 
     @app.get(
         f"{prefix}/series/{{unique_id:id}}",
@@ -217,7 +224,7 @@ def _add_series(app: FastAPI, prefix: str, pick: Pick) -> None:
     )
     def series(unique_id: str, served: Served = served_here) -> Response:
         """Latest row, number of observations, and how well recent forecasts did."""
-        return JSONResponse(served.service.series(unique_id))
+        return JSONResponse(served.present().series(unique_id))
 
     @app.delete(
         f"{prefix}/series/{{unique_id:id}}",
@@ -227,11 +234,25 @@ def _add_series(app: FastAPI, prefix: str, pick: Pick) -> None:
     )
     async def forget(unique_id: str, served: Served = served_here) -> Response:
         """Delete the state of a series. Its next observation begins a new series."""
-        for _ in range(SWITCHES):
-            with contextlib.suppress(Superseded):
-                wanted = ForgetRequest([served.service.key(unique_id)])
-                return JSONResponse(await served.updates.submit(wanted, 1))
-        raise Busy
+
+        async def answer(service: Service) -> Any:
+            return await served.updates.submit(ForgetRequest([service.key(unique_id)]), 1)
+
+        return JSONResponse(await _of_champion(served, answer))
+
+
+async def _of_champion(served: Served, answer: Callable[[Service], Awaitable[Found]]) -> Found:
+    """An answer of the champion; asked for anew, if another version has become the champion meanwhile."""
+    for _ in range(SWITCHES):
+        service = served.service
+        try:
+            return await answer(service)
+        except Superseded:
+            continue
+        except AruError:  # another process may have promoted a version that would not have refused it
+            if await anyio.to_thread.run_sync(served.present) is service:
+                raise
+    raise Busy
 
 
 def _add_monitor(app: FastAPI, prefix: str, pick: Pick) -> None:

@@ -32,6 +32,7 @@ class ForecastRequest(NamedTuple):
     ids: list[Key]
     futr: Columns | None
     level: tuple[float, ...]
+    reader: object = None  # the service that read it; None: any
 
 
 class ForgetRequest(NamedTuple):

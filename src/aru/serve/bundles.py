@@ -56,12 +56,6 @@ def unpack(bundle: bytes, accelerator: str) -> Forecaster:
             ) from error
 
 
-def put_bundle(store: Store, number: int, bundle: bytes) -> None:
-    """Keep the files of a version."""
-    with store.writing() as change:
-        change.put([number], [bundle], "service")
-
-
 def bundle_of(store: Store, number: int) -> bytes | None:
     """The files of a version, None if they are not kept."""
     with store.reading() as view:

@@ -11,7 +11,7 @@ from aru.runtime import kept
 from aru.runtime.runtime import Runtime
 from aru.runtime.update import Update
 from aru.serve.asked import UpdateRequest
-from aru.serve.rollout import Rollout, Superseded, read_rollout
+from aru.serve.rollout import Rollout, read_rollout, superseded
 from aru.serve.tables import Columns, join
 from aru.store import Key, Store, Transaction
 
@@ -56,7 +56,7 @@ class Journal:
         """Whether rows are kept. A version that is no longer the champion must not take in any."""
         rollout = self._rollout(change)
         if rollout is not None and rollout.champion != self._number:
-            raise Superseded(f"Version {rollout.champion} is the champion now", "Send the request again.")
+            raise superseded(rollout.champion)
         return rollout is not None and rollout.journals
 
     def _rollout(self, change: Transaction) -> Rollout | None:

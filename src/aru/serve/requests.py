@@ -114,7 +114,7 @@ class Reader(NamedTuple):
             raise InputError("There is no series to forecast", "Send observations first, or name a series.")
         if futr is not None and len(keys) < len(futr["unique_id"]):
             futr = tables.only(futr, keys)
-        return ForecastRequest(keys, futr, tuple(level))
+        return ForecastRequest(keys, futr, tuple(level), self.service)
 
     def _table(self, body: bytes, content: str, kinds: ColumnKinds, name: str) -> Columns:
         readers: dict[str, Callable[[bytes, ColumnKinds, str, int], Columns]] = {

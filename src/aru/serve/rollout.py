@@ -28,6 +28,11 @@ class Superseded(StorageError):
     """Another version has become the champion since this one was asked."""
 
 
+def superseded(champion: int) -> Superseded:
+    """The error for a request that was read for the champion of before."""
+    return Superseded(f"Version {champion} is the champion now", "Send the request again.")
+
+
 class RolloutError(ConfigError):
     """A step that the present versions do not allow."""
 

@@ -26,7 +26,7 @@ from aru.serve.journal import Journal
 from aru.serve.logs import LOG
 from aru.serve.metrics import Figure, Metrics
 from aru.serve.options import Options
-from aru.serve.rollout import CONTEST, Rollout, RolloutError, Superseded, read_rollout, write_rollout
+from aru.serve.rollout import CONTEST, Rollout, RolloutError, Superseded, read_rollout, superseded, write_rollout
 from aru.serve.service import Service
 from aru.serve.shadow import Shadow
 from aru.serve.upkeep import Upkeep
@@ -110,7 +110,10 @@ class Served:
         self.service.watch()
 
     def _forecast(self, requests: list[ForecastRequest]) -> list[Outcome]:
-        return self.present().forecast(requests)
+        service = self.present()
+        fit = [request.reader in (None, service) for request in requests]
+        made = iter(service.forecast([request for request, fits in zip(requests, fit, strict=True) if fits]))
+        return [next(made) if fits else superseded(self.number) for fits in fit]
 
     # Questions
 

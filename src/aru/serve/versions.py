@@ -10,7 +10,7 @@ from pathlib import Path
 
 from aru.errors import StorageError
 from aru.runtime.kept import forgotten
-from aru.serve.bundles import bundle_of, pack, put_bundle, unpack
+from aru.serve.bundles import bundle_of, pack, unpack
 from aru.serve.contest import contest_files
 from aru.serve.options import Options
 from aru.serve.rollout import CONTEST, Rollout, RolloutError, Version, read_rollout, write_rollout
@@ -104,18 +104,27 @@ class Versions:
         return Stream(unpack(bundle, self._options.accelerator), self.store(number), correctable_steps)
 
     def add(self, bundle: bytes, champion: Stream) -> Rollout:
-        """Bring in a challenger, from an archive of its files."""
+        """Bring in a challenger, from an archive of its files.
+
+        All of it happens while this is the only writer: of two processes that are asked at the same time one is
+        refused, and leaves the files and states of the other's challenger alone.
+        """
         fingerprint = unpack(bundle, self._options.accelerator).runtime.engine.fingerprint
         self.require_place()
-        rollout = self.rollout()
-        number = rollout.challenged_by(fingerprint).challenger
-        assert number is not None
-        if bundle_of(self.home, rollout.champion) is None:  # it came from a folder, and may be needed to go back to
-            put_bundle(self.home, rollout.champion, pack(champion.model))
-        with contextlib.closing(self.store(number)) as store:
-            store.remove()  # what another attempt may have left
-        put_bundle(self.home, number, bundle)
-        return self.change(lambda now: now.challenged_by(fingerprint), scores=False)
+        rollout = self.rollout().challenged_by(fingerprint)  # or refused before there is more work
+        packed = pack(champion.model) if bundle_of(self.home, rollout.champion) is None else None
+        with self.home.writing() as change:
+            rollout = (read_rollout(change) or self._first).challenged_by(fingerprint)
+            number = rollout.challenger
+            assert number is not None
+            with contextlib.closing(self.store(number)) as store:
+                store.remove()  # what another attempt may have left
+            if packed is not None:  # the champion came from a folder, and may be needed to go back to
+                change.put([rollout.champion], [packed], "service")
+            change.put([number], [bundle], "service")
+            write_rollout(change, rollout)
+            change.delete([CONTEST], "service")
+        return rollout
 
     def remove(self, number: int) -> None:
         """Delete the states and files of a version that is no longer in the rollout."""

@@ -15,6 +15,7 @@ from aru.forecaster import Forecaster
 from aru.spark import dataframes, shipping
 from aru.spark.dataframes import KeyTypes
 from aru.spark.shard import FORECAST, STATE, Part, ShardOptions, faulty, forecast_shard
+from aru.spark.state_frames import learned_from
 from aru.store import MemoryStore
 from aru.stream import Stream
 
@@ -41,12 +42,21 @@ class BatchResult(NamedTuple):
         return found.select("kind", "unique_id", "ds", "cutoff", "y", "reason")
 
 
-def learn_model(df: DataFrame, model: Forecaster | str | Path) -> Forecaster:
+def learn_model(df: DataFrame, model: Forecaster | str | Path, correctable_steps: int = 0) -> Forecaster:
     """The model with what a stream must know beforehand: a pretrained one learns from a sample of the series in `df`.
 
     That is how covariates are read, and what all series have in common. Other models stay as they are.
+
+    Args:
+        df: A history, or states (`read_checkpoint`, `read_export`, `forecast_batch`) of a model that knows its
+            covariates: then what all series have in common is learned anew.
+        model: A forecaster, or the folder that `Forecaster.save` wrote.
+        correctable_steps: Those of the states.
     """
-    return dataframes.learned(dataframes.suited(shipping.load(model), df), df)
+    forecaster = shipping.load(model)
+    if "record" in df.columns:
+        return learned_from(df, forecaster, correctable_steps)
+    return dataframes.learned(dataframes.suited(forecaster, df), df)
 
 
 def forecast_batch(

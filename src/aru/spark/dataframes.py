@@ -88,15 +88,19 @@ def learned(forecaster: Forecaster, df: DataFrame) -> Forecaster:
             type_of(df, column, "df")
         wanted = [*keys_of(df, types, "df"), number(df, "y", "df"), *(F.col(f"`{c}`") for c in covariates)]
         rows = sharded(df.select(*wanted), types, 1).where("fault is null")
-        # The order of `aru.runtime.epochs.sample_of`: a Stream of the same series learns from the same sample.
-        text = F.col("unique_id").cast("string")
-        ids = rows.select("unique_id").distinct().orderBy(F.crc32(text.cast("binary")), text).limit(EPOCH_SAMPLE)
-        found = rows.join(ids, "unique_id", "left_semi").select("unique_id", "ds", "y", *covariates).toPandas()
+        found = sampled_rows(rows).select("unique_id", "ds", "y", *covariates).toPandas()
         found = found[pd.isna(repeats(found, found.columns.tolist()))]
         static = latest_rows(found) if settings.stat_exog_list else None
         forecaster = copy.copy(forecaster)
         forecaster.apply(found, static, allow_jump=True, names=Names())
     return forecaster
+
+
+def sampled_rows(rows: DataFrame) -> DataFrame:
+    """The rows of the series that a Stream learns from: the order is that of `aru.runtime.epochs.sample_of`."""
+    text = F.col("unique_id").cast("string")
+    ids = rows.select("unique_id").distinct().orderBy(F.crc32(text.cast("binary")), text).limit(EPOCH_SAMPLE)
+    return rows.join(ids, "unique_id", "left_semi")
 
 
 def latest_rows(rows: pd.DataFrame) -> pd.DataFrame:

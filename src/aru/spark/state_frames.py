@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ from aru.forecaster import Forecaster
 from aru.runtime.records import begin
 from aru.spark import shipping
 from aru.spark.buckets import unpack
-from aru.spark.dataframes import KeyTypes, build, states_schema
+from aru.spark.dataframes import KeyTypes, build, refuse_unlearned, sampled_rows, states_schema
 from aru.spark.shard import STATE
 from aru.spark.state_store import ABOUT_VARIABLE, BASE_VARIABLE, RECENT_VARIABLE
 from aru.store import About, exchange
@@ -64,6 +65,20 @@ def write_export(
     return exchange.write_export(
         path, about, (([row[0] for row in some], [bytes(row[1]) for row in some]) for some in batches)
     )
+
+
+def learned_from(states_df: DataFrame, forecaster: Forecaster, correctable_steps: int) -> Forecaster:
+    """The model with what the series of these states have in common: an epoch, as a Stream of them would begin it."""
+    refuse_unlearned(forecaster, "A sample of states")
+    if not forecaster.runtime.engine.shares:
+        return forecaster
+    found = sampled_rows(states_df.select("unique_id", "record")).toPandas()
+    ids, records = found["unique_id"].tolist(), [bytes(record) for record in found["record"]]
+    twin = copy.copy(forecaster)
+    assert forecaster.trained is not None
+    twin.trained = forecaster.trained.copy()
+    twin.runtime.engine.learn_common(twin.runtime.decode(records, ids, correctable_steps).now, ids, now=True)
+    return twin
 
 
 def states_of_model(spark: SparkSession, forecaster: Forecaster, correctable_steps: int) -> DataFrame:
