@@ -69,7 +69,7 @@ def test_lists_and_tables_begin_after_an_empty_line(page: str) -> None:
     item = re.compile(r"- |\d+\. |\|")
     for first, *more in (block.strip("\n").split("\n") for block in re.split(r"\n[ ]*\n", text)):
         if first[:1] not in ("", " ", "<") and not item.match(first):
-            assert [line for line in more if item.match(line)] == []
+            assert not any(map(item.match, more)), f"{page}: an empty line is missing after {first!r}"
 
 
 def test_links_of_the_readme_work_on_a_package_index() -> None:
