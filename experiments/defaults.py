@@ -152,7 +152,8 @@ def forecasts(job: Default, task: Task) -> tuple[pd.DataFrame, str]:
         return trees.cross_validation(task.df, task.windows, task.step), "aru"
     if job.method in OTHERS:
         peer = REGISTRY[OTHERS[job.method]]
-        windows = make_windows(task.df, static, task.settings, task.windows, task.step, task.season)
+        known = {**task.settings, "hist_exog_list": []}  # other covariates cannot be told to peers
+        windows = make_windows(task.df, static, known, task.windows, task.step, task.season)
         return run_peer(peer, windows, seed=job.seed, steps=job.steps or peer.steps).frame, peer.name
     steps = {"max_steps": job.steps} if job.steps else {}
     if job.method == ZERO_SHOT:
