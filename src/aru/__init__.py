@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from aru.settings import TrainingOptions as TrainingOptions
     from aru.stream import Stream as Stream
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Loaded on first use: `aru --help` and error handling need neither torch nor pandas.
 _EXPORTS = {
