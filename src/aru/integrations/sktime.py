@@ -73,7 +73,7 @@ class AruForecaster(BaseForecaster):
 
     def _fit(self, y: pd.DataFrame, X: pd.DataFrame | None, fh: Any) -> AruForecaster:
         self._codes: dict[Any, int] = {}
-        self._ends: list[pd.DataFrame] = []
+        self._latest: pd.DataFrame | None = None  # rows of all series
         self._covariates = [] if X is None else list(X.columns)
         frame = self._observed(y, X)
         self._step = _step_of(y.index, frame)
@@ -130,8 +130,8 @@ class AruForecaster(BaseForecaster):
     def _at_cutoff(self) -> Forecaster:
         """The model at the latest time of all series. For those that end early, values are missing up to it."""
         cutoff = _times(self.cutoff)[0]
-        (ends,) = self._ends
-        short = ends[ends["ds"] < cutoff]
+        assert self._latest is not None, "fit has set it"
+        short = self._latest[self._latest["ds"] < cutoff]
         if short.empty:
             return self.forecaster_
         model = copy.copy(self.forecaster_)
@@ -149,8 +149,8 @@ class AruForecaster(BaseForecaster):
         frame = self._rows(y.index, learn=True).assign(y=y.iloc[:, 0].to_numpy())
         if self._covariates and X is not None:
             frame = frame.join(self._columns(X.loc[y.index]))
-        rows = pd.concat([*self._ends, frame]).sort_values("ds", kind="stable")
-        self._ends = [rows.drop_duplicates("unique_id", keep="last")]
+        rows = pd.concat([self._latest, frame]).sort_values("ds", kind="stable")
+        self._latest = rows.drop_duplicates("unique_id", keep="last")
         return frame
 
     def _rows(self, index: pd.Index[Any], learn: bool = False) -> pd.DataFrame:

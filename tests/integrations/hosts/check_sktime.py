@@ -43,7 +43,7 @@ def ours(y: pd.DataFrame, h: int) -> Forecaster:
 
 def test_own_checks() -> None:
     results = check_estimator(AruForecaster, verbose=False)
-    assert len(results) > 500
+    assert len(results) > 453  # more than one set of parameters
     assert {name: result for name, result in results.items() if result != "PASSED"} == {}
 
 
