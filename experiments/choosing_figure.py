@@ -7,11 +7,11 @@ import pandas as pd
 
 from aru.demo.svg import Scale
 from experiments.defaults import FITTED, NAIVE, ZERO_SHOT
-from experiments.defaults_tables import COLUMNS, OURS, wide
+from experiments.defaults_tables import COLUMNS, OURS, on_gpu, wide
 from experiments.figures import chart, write
 
 COLOURS = {"ours": "#c2410c", "others": "#475569"}
-TIMED = (NAIVE, "lightgbm", *OURS)  # on the same kind of machine
+TIMED = (NAIVE, "lightgbm", *OURS)
 MOST = 0.5  # share of the panels that a method must have to be shown
 SIZE = (560, 330)
 
@@ -30,6 +30,7 @@ def draw(rows: pd.DataFrame) -> None:
     found, panels = points(rows)
     x = Scale(found.seconds.min() / 3, found.seconds.max() * 8, log=True)
     y = Scale(found.nd.min() - 0.05, found.nd.max() + 0.05)
+    gpu = on_gpu(rows)
     title = f"Cost and accuracy with the defaults, {panels} panels"
     axes = ("median seconds for training and all forecasts, one CPU thread", "ND relative to seasonal naive")
     picture = chart(x, y, title, axes, (",g", ".2f"), SIZE)
@@ -37,5 +38,6 @@ def draw(rows: pd.DataFrame) -> None:
         ours = method in (FITTED, ZERO_SHOT)
         css = "dot-ours" if ours else "dot-others"
         picture.dots(np.array([row.seconds]), np.array([row.nd]), css, 5)
-        picture.note(row.seconds * 1.15, row.nd, COLUMNS[str(method)].replace("*", ""), css)
+        name = COLUMNS[str(method)].replace("*", "") + (" (GPU)" if method in gpu else "")
+        picture.note(row.seconds * 1.15, row.nd, name, css)
     write("choosing", [(title, picture)], 1, {"ours": "the default model", "others": "others"}, COLOURS)

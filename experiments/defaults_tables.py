@@ -192,16 +192,24 @@ def aims_table(rows: pd.DataFrame) -> str:
     return table(["aim", "found", ""], out)
 
 
+def on_gpu(rows: pd.DataFrame) -> list[str]:
+    """The methods that were trained on a GPU, all of them or in part."""
+    own = rows[rows.command == "python -m experiments defaults"]
+    return [m for m in COLUMNS if own.hardware[own.method == m].str.contains("NVIDIA").any()]
+
+
 def source(rows: pd.DataFrame) -> str:
     """Where the figures come from."""
     own = rows[rows.command == "python -m experiments defaults"]
     seeds = own[own.method == FITTED].groupby(["dataset", "protocol"]).seed.nunique()
     count = f"{seeds.min()}" if seeds.min() == seeds.max() else f"{seeds.min()} to {seeds.max()}"
     count = "with one seed" if seeds.max() == 1 else f"with {count} seeds"
+    gpu = " and ".join(COLUMNS[method].replace("*", "") for method in on_gpu(rows))
+    where = f"; {gpu} mostly on a GPU" if gpu else ""
     commits = ", ".join(sorted(own.commit.astype(str).unique()))
     return (
-        f"`python -m experiments defaults`, commits {commits}, {', '.join(sorted(own.hardware.unique()))}, one thread; "
-        f"aru {count}, other networks one. Where it is not from there: `runs.csv`."
+        f"`python -m experiments defaults`, commits {commits}, {', '.join(sorted(own.hardware.unique()))}, one thread"
+        f"{where}; aru {count}, other networks one. Where it is not from there: `runs.csv`."
     )
 
 
