@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import fev
@@ -97,5 +98,6 @@ def test_it_is_a_model_by_name_on_a_leaderboard(data: str) -> None:
     assert board.loc["aru", "num_failures"] == 0
 
 
-def test_the_example_runs() -> None:
+def test_the_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     run("fev")
