@@ -78,3 +78,13 @@ def test_no_forecast_explodes(kinds: list[str], seed: int, size: float, negative
     assert (found["aru-median"] > low - 2 * span).all()
     assert (found["aru-median"] < high + 2 * span).all()
     assert np.isfinite(f.effects().select_dtypes("number").to_numpy()).all()
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3])
+def test_a_covariate_with_few_known_values_is_taken(rows: int) -> None:
+    """A series may begin with its first row."""
+    frame = pd.DataFrame({"unique_id": "a", "ds": DAYS[:rows], "y": 5.0, "price": np.arange(rows) + 2.5})
+    f = Forecaster.from_pretrained("nano", h=H, freq="D", futr_exog_list=["price"], accelerator="cpu")
+    f.update(frame)
+    future = pd.DataFrame({"unique_id": "a", "ds": DAYS[rows : rows + H], "price": 2.5})
+    assert np.isfinite(f.predict(future)["aru-median"]).all()

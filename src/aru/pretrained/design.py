@@ -133,7 +133,7 @@ def _read(name: str, column: Column, rows: Ints) -> NumberColumn | CategoryColum
 def _usual(values: Floats) -> Floats:
     """Without what lies far outside of all but a hundredth of them at either end: one wrong entry is no range."""
     ordered = np.sort(values)
-    cut = max(1, len(ordered) // 100)
+    cut = min(max(1, len(ordered) // 100), (len(ordered) - 1) // 2)
     low, high = ordered[cut], ordered[-1 - cut]
     far = ENTRY_RANGES * (high - low)
     return values[(values >= low - far) & (values <= high + far)] if far > 0 else values
