@@ -5,8 +5,8 @@
 One new observation of every series arrives, then the horizon of every series is forecast; a figure is the median of
 several such rounds, in microseconds of wall-clock time per series. Each library is handed its rows in the form it
 takes; making them ready is not timed. Models are trained once, on all series of the dataset up to the first cutoff, by
-their libraries' defaults, and kept under the peers' cache. A run of all methods writes `benchmarks/results/cost.json`;
-one of some only prints. See docs/peers.md.
+their libraries' defaults, ours as well, and kept under the peers' cache. A run of all methods writes
+`benchmarks/results/cost.json`; one of some only prints. See docs/peers.md.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import torch
 from numpy.typing import NDArray
 
 import aru
-from aru import Forecaster
+from aru import Forecaster, TrainingOptions
 from aru.errors import AruError
 from benchmarks.peers.__main__ import SEASONS
 from benchmarks.peers.environments import cache
@@ -37,9 +37,10 @@ from benchmarks.peers.worker.interface import Streaming
 from benchmarks.peers.worker.rounds import measure
 from benchmarks.recording import machine, write_json
 from experiments.data import DATASETS, Dataset
-from experiments.make import QUIET, make
+from experiments.make import QUIET, told
 
-OURS = ("baseline", "aru")
+ZERO_SHOT = "aru-zero-shot"
+OURS = ("baseline", "aru-rnn", ZERO_SHOT, "aru")
 METHODS = ("seasonal-naive", "snarimax", "auto-ets", "lightgbm", "nhits", *OURS)
 ALONE = ("nhits",)  # y alone: it scales covariates by window, and forecasts explode where one hardly varies
 ROUNDS = 5  # and one to warm up
@@ -53,6 +54,7 @@ class Plan(NamedTuple):
     limit: float  # seconds of a round
     threads: int
     models: Path
+    steps: int | None = None  # of training, instead of the defaults
 
 
 class Ours(Streaming):
@@ -123,12 +125,19 @@ def trained(
         shutil.rmtree(folder, ignore_errors=True)
     past = rows[rows.step <= task.cutoffs["0"].to_numpy()[rows.unique_id]]
     past = past.drop(columns="step").assign(unique_id=_names(past.unique_id))
+    static = static.assign(unique_id=_names(static.unique_id))
     options = {**QUIET, "logger": False, "enable_checkpointing": False}
-    model = make(**settings, model=method, accelerator="cpu", trainer=options)
+    steps = {} if plan.steps is None else {"max_steps": plan.steps}
     started = time.perf_counter()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Lightning's, about the trainer
-        model.fit(past, static_df=static.assign(unique_id=_names(static.unique_id)))
+    if method == ZERO_SHOT:
+        model = Forecaster.from_pretrained("mini", **told(settings))
+        model.update(past, static_df=static)
+    else:
+        training = TrainingOptions(trainer=options)
+        model = Forecaster(**told(settings), **steps, model=method, accelerator="cpu", training=training)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Lightning's, about the trainer
+            model.fit(past, static_df=static)
     seconds = round(time.perf_counter() - started, 1)
     model.without_series().save(folder)
     (folder / "seconds.json").write_text(json.dumps(seconds))

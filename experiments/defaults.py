@@ -35,7 +35,7 @@ from benchmarks.peers.task import make_task as make_windows
 from experiments.boosted import Boosted
 from experiments.data import DATASETS, read
 from experiments.learning import DEMO, FLIGHTS
-from experiments.make import make
+from experiments.make import make, told
 from experiments.metrics import LEVELS, score
 from experiments.panels import PANELS, Windows, seasonal_naive, windows_of
 from experiments.provenance import hardware
@@ -141,8 +141,7 @@ def task_of(dataset: str, protocol: str, series: int | None) -> Task:
 
 def forecasts(job: Default, task: Task) -> tuple[pd.DataFrame, str]:
     """Forecasts of all windows, and their name."""
-    lists = ("futr_exog_list", "hist_exog_list", "stat_exog_list")
-    settings = {key: task.settings[key] for key in ("h", "freq", *lists) if key in task.settings}
+    settings = told(task.settings)
     static = task.static if settings.get("stat_exog_list") else None
     if job.method == NAIVE:
         windows = Windows(task.df, task.train, task.windows, task.step)

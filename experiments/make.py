@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from aru import Forecaster
@@ -11,6 +12,12 @@ from experiments.ablations import ABLATIONS
 
 RECURRENT = "aru"
 QUIET = {"enable_progress_bar": False}  # options of Lightning's Trainer
+TOLD = ("h", "freq", "futr_exog_list", "hist_exog_list", "stat_exog_list")
+
+
+def told(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What everyone has to say who takes the defaults: horizon, frequency and covariates."""
+    return {key: settings[key] for key in TOLD if key in settings}
 
 
 def model_of(method: str) -> str:

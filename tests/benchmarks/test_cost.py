@@ -134,12 +134,11 @@ def test_seasonal_naive_without_intervals_is_the_same_point() -> None:
 
 def test_our_rounds_are_those_of_our_cross_validation(tmp_path: Path) -> None:
     data = dataset()
-    data = dataclasses.replace(data, settings={**SETTINGS, "size": "small", "max_steps": 2, "batch_size": 3})
     task = task_of(data)
     rows, static = cost.raw_panel(task, data)
-    plan = cost.Plan("small", [3, 6], 1e9, 1, tmp_path)
-    model, seconds = cost.trained("aru", task, rows, static, data.settings, plan)
-    again, kept = cost.trained("aru", task, rows, static, data.settings, plan)
+    plan = cost.Plan("small", [3, 6], 1e9, 1, tmp_path, steps=2)
+    model, seconds = cost.trained("aru-rnn", task, rows, static, data.settings, plan)
+    again, kept = cost.trained("aru-rnn", task, rows, static, data.settings, plan)
     assert seconds == kept
     found = list(rounds.measure(cost.Ours(again), rows, static, task.cutoffs, task.h, plan.series, plan.limit))
     with warnings.catch_warnings():
@@ -151,11 +150,23 @@ def test_our_rounds_are_those_of_our_cross_validation(tmp_path: Path) -> None:
             static_df=data.static.assign(unique_id=["series-1", "series-0", "series-2"]),
         )
     for size in found:  # twice the same series: the same error
-        assert size["nd"] == pytest.approx(scores(expected, "aru")["nd"], abs=2e-5)
-    (tmp_path / "small-aru" / "seconds.json").unlink()
-    other, _ = cost.trained("aru", task, rows, static, data.settings, plan)  # what cannot be read is trained again
-    assert (tmp_path / "small-aru" / "seconds.json").exists()
+        assert size["nd"] == pytest.approx(scores(expected, "aru-rnn")["nd"], abs=2e-5)
+    (tmp_path / "small-aru-rnn" / "seconds.json").unlink()
+    other, _ = cost.trained("aru-rnn", task, rows, static, data.settings, plan)  # what cannot be read is trained again
+    assert (tmp_path / "small-aru-rnn" / "seconds.json").exists()
     assert other is not again
+
+
+@pytest.mark.parametrize("method", [cost.ZERO_SHOT, "aru"])
+def test_pretrained_models_are_measured(method: str, tmp_path: Path) -> None:
+    data = dataset()
+    task = task_of(data)
+    plan = cost.Plan("small", [3, 6], 1e9, 1, tmp_path, steps=2)
+    first, again = (cost.run_ours(method, task, data, plan) for _ in range(2))  # tuned or opened, and found again
+    errors = [size["nd"] for size in first["sizes"]]
+    assert errors == [size["nd"] for size in again["sizes"]]
+    assert 0 < errors[0] < 0.5
+    assert first["train_seconds"] == again["train_seconds"] > 0
 
 
 @pytest.mark.slow
@@ -213,10 +224,14 @@ def test_figures_name_every_method_and_mark_what_is_extrapolated(
     assert (tmp_path / "growth.svg").read_text().count("<polyline") == 6
 
 
-def test_the_page_is_that_of_the_result_files() -> None:
+@pytest.mark.parametrize("page", report.PAGES)
+def test_pages_are_those_of_the_result_files(page: str) -> None:
     """`python -m benchmarks.report` after every change of a result file."""
-    page = (report.ROOT / "docs" / "performance.md").read_text()
-    assert report.cost() in page
-    assert report.growth() in page
+    text = (report.ROOT / "docs" / page).read_text()
+    for make in report.PAGES[page].values():
+        assert make() in text
+
+
+def test_a_result_has_all_methods() -> None:
     about = json.loads((report.RESULTS / "cost.json").read_text())
     assert {method["method"] for method in about["found"]} == set(cost.METHODS)
