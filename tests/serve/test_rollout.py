@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import tarfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -319,13 +321,23 @@ def test_a_promotion_by_another_process_is_known_at_once(
                     assert error_of(late, 409, "LateError")["rows"][0]["unique_id"] == "t"
 
 
+def archive_with_a_hole() -> bytes:
+    """A few bytes, of which a careless reader makes a terabyte."""
+    head, sink = tarfile.TarInfo("model.json"), io.BytesIO()
+    head.pax_headers = {"GNU.sparse.major": "0", "GNU.sparse.minor": "1", "GNU.sparse.size": str(2**40)}
+    head.pax_headers["GNU.sparse.map"] = "0,0"
+    with tarfile.open(fileobj=sink, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        archive.addfile(head)
+    return sink.getvalue()
+
+
 def test_what_cannot_become_a_challenger(running: Running, serve: Serve, trained: Forecaster) -> None:
     client = running.client
     error_of(client.put("/v1/models/other", content=b"", headers=TAR), 404, "UnknownModelError")
     for path in ("observations", "forecasts"):
         error_of(client.post(f"/v1/models/other/{path}", json={}), 404, "UnknownModelError")
     error_of(client.put("/v1/models/model", content=b"{}"), 415, "ContentTypeError")
-    for body in (b"", b"no archive", pack(trained)[:3000]):
+    for body in (b"", b"no archive", pack(trained)[:3000], archive_with_a_hole()):
         assert (
             "Send the files"
             in error_of(client.put("/v1/models/model", content=body, headers=TAR), 422, "ConfigError")["message"]
