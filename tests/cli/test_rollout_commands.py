@@ -273,6 +273,8 @@ def test_a_folder_of_models_is_served_by_their_names(model: Path, tmp_path: Path
     again = ["serve", models, "--state"]
     assert "is a file" in fails(*again, tmp_path / "tokens", "--port", "0")
     assert "There is no model 'no'" in fails(*again, states, "--port", "0", "--default", "no")
+    nowhere = model / "model.json" / "states"
+    assert "cannot be created" in fails(*again, nowhere, "--port", "0")
     shutil.copytree(model, models / "a b")
     assert "cannot be the name of a model" in fails(*again, states, "--port", "0")
     for keep in ("soon", "400", ""):

@@ -252,6 +252,30 @@ def test_a_shadow_is_dropped_with_all_it_had(running: Running, second: Forecaste
     assert running.client.get("/v1/series").json()["series"][0]["observations"] == TRAINED + 7
 
 
+@pytest.mark.parametrize("promoted", [True, False])
+def test_a_version_without_its_states_does_not_begin_anew(
+    promoted: bool, running: Running, serve: Serve, trained: Forecaster, second: Forecaster, state: str | Path
+) -> None:
+    """As after a backup was restored in part: forecasts would know nothing of what came since training."""
+    put(running, second)
+    until(running, caught_up)
+    if promoted:
+        assert step(running, "promote", 2).status_code == 200
+    running.stop()
+    lost = open_store(beside(state, "2"))
+    lost.remove()
+    if promoted:
+        with pytest.raises(StorageError, match=r"those of version 2 were there\. Restore all files"):
+            House.open({"model": lambda: trained}, state, Options())
+        return
+    again = serve(trained, state)
+    error_of(step(again, "promote", 2), 503, "StorageError")
+    assert roles(again.client.delete("/v1/models/model/versions/2").json()) == {1: "champion"}
+    assert put(again, second).status_code == 200
+    until(again, caught_up)
+    assert step(again, "promote", 2 + 1).status_code == 200
+
+
 def test_scores_of_a_version_that_another_process_drops_meanwhile_are_not_kept(
     running: Running, second: Forecaster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
