@@ -213,10 +213,11 @@ def test_figures_name_every_method_and_mark_what_is_extrapolated(
     assert (tmp_path / "growth.svg").read_text().count("<polyline") == 6
 
 
-def test_the_page_is_that_of_the_result_files() -> None:
+def test_pages_are_those_of_the_result_files() -> None:
     """`python -m benchmarks.report` after every change of a result file."""
-    page = (report.ROOT / "docs" / "performance.md").read_text()
-    assert report.cost() in page
-    assert report.growth() in page
+    for name, parts in report.PAGES.items():
+        page = (report.ROOT / "docs" / name).read_text()
+        for part, make in parts.items():
+            assert make() in page, (name, part)
     about = json.loads((report.RESULTS / "cost.json").read_text())
     assert {method["method"] for method in about["found"]} == set(cost.METHODS)
