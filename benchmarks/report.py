@@ -13,6 +13,7 @@ from typing import Any
 import pandas as pd
 
 from benchmarks import figures
+from benchmarks.aims import postgres_goals, spark_goals
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -235,6 +236,14 @@ def postgres() -> str:
     return f"{table(head, bulk)}\n\n{text}\n\n{table(posts, single)}\n\n{origin}"
 
 
+def postgres_aims() -> str:
+    return table(["aim", "found", ""], postgres_goals(read("postgres.json")))
+
+
+def spark_aims() -> str:
+    return table(["aim", "found", ""], spark_goals(read("spark.json")))
+
+
 def spark() -> str:
     found = read("spark.json")
     rows = [
@@ -388,9 +397,10 @@ PAGES = {
         "stream": stream,
         "service": service,
         "postgres": postgres,
+        "postgres-aims": postgres_aims,
     },
     "operations.md": {"sizing": sizing, "soak": soak},
-    "scale.md": {"spark": spark, "layouts": layouts},
+    "scale.md": {"spark": spark, "spark-aims": spark_aims, "layouts": layouts},
     "pretrained.md": {"pretrained": pretrained},
     "learning.md": {"learning": learning},
     "howto/cost.md": {"budget": budget},

@@ -150,10 +150,16 @@ def test_tokens_have_scopes(model: Path, tmp_path: Path) -> None:
         told = ["--url", service.url, "--token-file", reader]
         assert aru("rollout", "status", *told).code == 0
         assert "needs a token of scope admin" in fails("rollout", "start", model, *told)
+        every = write_text(tmp_path / "every", "".join(f"{scope} {TOKENS[scope]}\n" for scope in reversed(TOKENS)))
+        refused = fails("rollout", "start", model, "--url", service.url, "--token-file", every)
+        assert "keeps no rows" in refused  # in whatever order: the token of scope admin is taken
     finally:
         service.end()
     assert "does not answer" in fails("rollout", "status", "--url", service.url)
-    for text, says in (("root 0123456789abcdef", "no scope"), ("read a b", "more than a scope"), ("\n", "no token")):
+    for text, says in (
+        ("root 0123456789abcdef", "no scope"), ("read a b", "more than a scope"), ("\n", "no token"),
+        ("read 0123456789abcdef\nadmin 0123456789abcdef", "a token twice"),
+    ):  # fmt: skip
         message = fails(
             "serve", model, "--state", tmp_path / "x.db", "--token-file", write_text(tmp_path / "bad", text)
         )
@@ -267,9 +273,12 @@ def test_a_folder_of_models_is_served_by_their_names(model: Path, tmp_path: Path
     again = ["serve", models, "--state"]
     assert "is a file" in fails(*again, tmp_path / "tokens", "--port", "0")
     assert "There is no model 'no'" in fails(*again, states, "--port", "0", "--default", "no")
+    nowhere = model / "model.json" / "states"
+    assert "cannot be created" in fails(*again, nowhere, "--port", "0")
     shutil.copytree(model, models / "a b")
     assert "cannot be the name of a model" in fails(*again, states, "--port", "0")
-    assert "--keep 'soon' is no time" in fails("serve", model, "--state", tmp_path / "y.db", "--keep", "soon")
+    for keep in ("soon", "400", ""):
+        assert f"--keep '{keep}' is no time" in fails("serve", model, "--state", tmp_path / "y.db", "--keep", keep)
 
 
 def test_a_model_joins_the_only_one_of_a_folder(model: Path, tmp_path: Path) -> None:

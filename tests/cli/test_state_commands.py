@@ -109,6 +109,20 @@ def test_state_backup_copies_a_store_in_use(store: Path, model: Path, tmp_path: 
     assert "does not exist" in fails("state", "backup", tmp_path / "no.db", tmp_path / "new.db")
 
 
+def test_of_a_folder_of_stores_all_are_copied_or_none(store: Path, tmp_path: Path) -> None:
+    states, copy = tmp_path / "states", tmp_path / "copies" / "today"
+    states.mkdir()
+    shutil.copy(store, states / "a.db")
+    (states / "b.db").write_bytes(b"no store")
+    assert "b.db cannot be used as a store" in fails("state", "backup", states, copy)
+    assert list(copy.parent.iterdir()) == []
+    shutil.copy(store, states / "b.db")
+    assert f"{copy / 'b.db'} has the states of 4 series" in aru("state", "backup", states, copy).out
+    assert sorted(path.name for path in copy.iterdir()) == ["a.db", "b.db"]
+    assert "exists already" in fails("state", "backup", states, copy)
+    assert "cannot be written" in fails("state", "backup", states, states / "a.db" / "copy")
+
+
 def test_state_rewind_takes_back_the_latest_rows(store: Path, model: Path, tmp_path: Path) -> None:
     with Stream(model, tmp_path / "expected.db", correctable_steps=2) as stream:
         stream.update(sales(24, 26, [*IDS, "new"]))

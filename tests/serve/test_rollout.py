@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import tarfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -250,6 +252,30 @@ def test_a_shadow_is_dropped_with_all_it_had(running: Running, second: Forecaste
     assert running.client.get("/v1/series").json()["series"][0]["observations"] == TRAINED + 7
 
 
+@pytest.mark.parametrize("promoted", [True, False])
+def test_a_version_without_its_states_does_not_begin_anew(
+    promoted: bool, running: Running, serve: Serve, trained: Forecaster, second: Forecaster, state: str | Path
+) -> None:
+    """As after a backup was restored in part: forecasts would know nothing of what came since training."""
+    put(running, second)
+    until(running, caught_up)
+    if promoted:
+        assert step(running, "promote", 2).status_code == 200
+    running.stop()
+    lost = open_store(beside(state, "2"))
+    lost.remove()
+    if promoted:
+        with pytest.raises(StorageError, match=r"those of version 2 were there\. Restore all files"):
+            House.open({"model": lambda: trained}, state, Options())
+        return
+    again = serve(trained, state)
+    error_of(step(again, "promote", 2), 503, "StorageError")
+    assert roles(again.client.delete("/v1/models/model/versions/2").json()) == {1: "champion"}
+    assert put(again, second).status_code == 200
+    until(again, caught_up)
+    assert step(again, "promote", 2 + 1).status_code == 200
+
+
 def test_scores_of_a_version_that_another_process_drops_meanwhile_are_not_kept(
     running: Running, second: Forecaster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -319,13 +345,23 @@ def test_a_promotion_by_another_process_is_known_at_once(
                     assert error_of(late, 409, "LateError")["rows"][0]["unique_id"] == "t"
 
 
+def archive_with_a_hole() -> bytes:
+    """A few bytes, of which a careless reader makes a terabyte."""
+    head, sink = tarfile.TarInfo("model.json"), io.BytesIO()
+    head.pax_headers = {"GNU.sparse.major": "0", "GNU.sparse.minor": "1", "GNU.sparse.size": str(2**40)}
+    head.pax_headers["GNU.sparse.map"] = "0,0"
+    with tarfile.open(fileobj=sink, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        archive.addfile(head)
+    return sink.getvalue()
+
+
 def test_what_cannot_become_a_challenger(running: Running, serve: Serve, trained: Forecaster) -> None:
     client = running.client
     error_of(client.put("/v1/models/other", content=b"", headers=TAR), 404, "UnknownModelError")
     for path in ("observations", "forecasts"):
         error_of(client.post(f"/v1/models/other/{path}", json={}), 404, "UnknownModelError")
     error_of(client.put("/v1/models/model", content=b"{}"), 415, "ContentTypeError")
-    for body in (b"", b"no archive", pack(trained)[:3000]):
+    for body in (b"", b"no archive", pack(trained)[:3000], archive_with_a_hole()):
         assert (
             "Send the files"
             in error_of(client.put("/v1/models/model", content=body, headers=TAR), 422, "ConfigError")["message"]

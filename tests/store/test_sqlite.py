@@ -68,10 +68,26 @@ def test_a_file_that_is_deleted_while_it_is_in_use_is_not_created_again(tmp_path
     store.close()
     with closing(SQLiteStore(tmp_path / "state.db")) as other:
         other.remove()
-    with pytest.raises(StorageError, match="was deleted while it was in use"), store.reading():
+    with pytest.raises(StorageError, match="was deleted or replaced while it was in use"), store.reading():
         pass
     assert os.listdir(tmp_path) == []
     assert fill(tmp_path / "state.db").path.exists()  # as a new store
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_nothing_is_written_to_a_file_that_has_lost_its_name(replaced: bool, tmp_path: Path) -> None:
+    """An open connection would go on with it: what it takes in would be gone with the process."""
+    path = tmp_path / "state.db"
+    store = fill(path)
+    for suffix in ("", "-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink()
+    if replaced:
+        fill(path).close()
+    for use in (store.writing, store.reading):
+        with pytest.raises(StorageError, match="was deleted or replaced while it was in use"), use():
+            pass
+    store.close()
+    assert path.exists() == replaced
 
 
 def test_an_empty_file_is_no_store(tmp_path: Path) -> None:

@@ -47,8 +47,11 @@ class Client:
     """Asks a service about one of its models."""
 
     def __init__(self, url: str, token_file: Path | None, name: str | None) -> None:
-        tokens = list(read_tokens(token_file))
-        self._url, self._token = url.rstrip("/"), tokens[-1] if tokens else None
+        from aru.serve.options import SCOPES
+
+        tokens = read_tokens(token_file)
+        self._url = url.rstrip("/")
+        self._token = max(tokens, key=lambda token: SCOPES.index(tokens[token]), default=None)
         self._name = name or self.ask("GET", "/v1/models")["default"]
 
     @property

@@ -159,11 +159,10 @@ def serve(
 
 
 def _seconds(text: str) -> float:
-    """A time such as 400d."""
-    number, unit = (text[:-1], text[-1]) if text[-1:] in UNITS else (text, "s")
+    """A time such as 400d. Without a unit only 0 is one: days might be meant, and rows would soon be gone."""
     try:
-        return float(number) * UNITS[unit]
-    except ValueError:
+        return float(text[:-1]) * UNITS[text[-1]] if text.strip() != "0" else 0.0
+    except (KeyError, IndexError, ValueError):
         raise ConfigError(f"--keep {quoted(text)} is no time", "Give days or hours: 400d, 48h.") from None
 
 
@@ -181,6 +180,8 @@ def read_tokens(path: Path | None) -> dict[str, TokenScope]:
         wrong = [line[0] for line in lines if len(line) == 2 and line[0] not in ("read", "write", "admin")]
         if wrong:
             raise ConfigError(f"{quoted(wrong[0])} is no scope of a token", "Choose read, write or admin.")
+        if len({line[-1] for line in lines}) < len(lines):
+            raise ConfigError(f"{verbatim(path)} has a token twice", "Give each scope a token of its own.")
         return {line[-1]: cast("TokenScope", line[0] if len(line) == 2 else "admin") for line in lines}
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is no text"

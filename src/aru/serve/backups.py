@@ -10,6 +10,7 @@ from aru.errors import StorageError, verbatim
 from aru.serve.rollout import Rollout, read_rollout
 from aru.store import Store, exchange, open_existing
 from aru.store.address import beside, is_database
+from aru.store.atomic import new_folder
 
 COPY_ATTEMPTS = 3  # how often a copy is begun anew because versions changed meanwhile
 
@@ -25,11 +26,17 @@ def backup_all(place: str | Path, copy: Path, without_log: bool = False) -> dict
         raise StorageError(f"{verbatim(folder)} has no stores", "Give the --state of a service.")
     if copy.exists():
         raise StorageError(f"{verbatim(copy)} exists already", "Choose a new folder.")
-    copy.mkdir(parents=True)
     made: dict[Path, int] = {}
-    for store in stores:
-        made |= backup_all(store, copy / store.name, without_log)
-    return made
+    try:
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        with new_folder(copy) as part:
+            for store in stores:
+                made |= backup_all(store, part / store.name, without_log)
+    except OSError as error:
+        raise StorageError(
+            f"{verbatim(copy)} cannot be written ({verbatim(error)})", "Choose another folder."
+        ) from error
+    return {copy / file.name: series for file, series in made.items()}
 
 
 def _backup(home: Store, place: str | Path, copy: Path) -> dict[Path, int]:

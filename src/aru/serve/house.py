@@ -15,6 +15,7 @@ from aru.serve.metrics import Figure, Metrics
 from aru.serve.options import Options
 from aru.serve.rollout import read_rollout
 from aru.serve.served import Served
+from aru.serve.versions import require_states
 from aru.store import Store, open_store
 from aru.store.address import beside, is_database
 from aru.stream import Stream
@@ -100,6 +101,8 @@ class House:
                 )
             model = self._promoted(home, name, number)
         store = home if number == 1 else open_store(beside(place, str(number)))
+        if number != 1:
+            require_states(store, number)
         if correctable_steps is None:
             with store.reading() as view:
                 correctable_steps = None if view.about_or_new() else CORRECTABLE
@@ -145,7 +148,12 @@ def places_of(names: list[str], state: str | Path, by_name: bool) -> dict[str, s
         folder = Path(state)
         if folder.is_file():
             raise ConfigError(f"{verbatim(folder)} is a file", "Of a folder of models --state is a folder, too.")
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StorageError(
+                f"{verbatim(folder)} cannot be created ({verbatim(error)})", "Choose another folder for --state."
+            ) from error
         places = {name: folder / f"{name}.db" for name in names}
     if len({str(place).casefold() for place in places.values()}) < len(names):
         raise ConfigError("Names of models must differ in more than capitals and hyphens", "Rename a folder.")

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from aru.errors import StorageError
+from aru.errors import StorageError, verbatim
 from aru.runtime.kept import forgotten
 from aru.serve.bundles import bundle_of, pack, unpack
 from aru.serve.contest import contest_files
@@ -41,6 +41,16 @@ def note_forgotten(place: str | Path, keys: Sequence[Key]) -> Callable[[Transact
     if rollout is None or not rollout.journals:
         return lambda change: None
     return lambda change: change.append(forgotten(keys))
+
+
+def require_states(store: Store, number: int) -> None:
+    """Refuse a store without states: the version would begin anew with those that it was saved with, without a word."""
+    with store.reading() as view:
+        if view.about_or_new() is None:
+            raise StorageError(
+                f"{verbatim(store)} has no states, and those of version {number} were there",
+                "Restore all files of a backup. A version that is not the champion can be dropped: aru rollout drop.",
+            )
 
 
 class Versions:
@@ -98,10 +108,13 @@ class Versions:
 
     def load(self, number: int, correctable_steps: int) -> Stream:
         """The stream of a version."""
-        bundle = bundle_of(self.home, number)
-        if bundle is None:
+        bundle, version = bundle_of(self.home, number), self.rollout().versions.get(number)
+        if bundle is None or version is None:
             raise StorageError(f"The files of version {number} are not kept", "Bring the model in again.")
-        return Stream(unpack(bundle, self._options.accelerator), self.store(number), correctable_steps)
+        store = self.store(number)
+        if version.status != "building":
+            require_states(store, number)
+        return Stream(unpack(bundle, self._options.accelerator), store, correctable_steps)
 
     def add(self, bundle: bytes, champion: Stream) -> Rollout:
         """Bring in a challenger, from an archive of its files.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import threading
 import time
 import uuid
@@ -42,6 +43,20 @@ def new_file(target: Path, replace: bool = False) -> Iterator[Path]:
     finally:
         for suffix in ("", "-wal", "-shm", "-journal"):  # the latter of a SQLite file
             part.with_name(part.name + suffix).unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def new_folder(target: Path) -> Iterator[Path]:
+    """The same for a folder that is not there yet, of files that are on disk by the end."""
+    part = target.with_name(f".{target.name}-{uuid.uuid4().hex[:12]}.part")
+    part.mkdir()
+    try:
+        yield part
+        sync(part)
+        os.rename(part, target)
+        sync(target.parent)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
 
 
 def _link(part: Path, target: Path) -> None:

@@ -67,7 +67,7 @@ class SQLiteStore(Store):
         self._without_log = without_log
         self._idle: list[sqlite3.Connection] = []
         self._process = os.getpid()
-        self._found = False  # whether the file was there before: it is created only once
+        self._file: tuple[int, int] | None = None  # which file it is, once it was there: it is created only once
         self._marked = False  # whether this process has seen that the file itself, not only its log, is marked
         self.path = Path(path).resolve()  # wherever the process goes, and where SQLite puts the log
         _opened.add(self)
@@ -121,7 +121,7 @@ class SQLiteStore(Store):
         self.close()
         for suffix in ("", "-wal", "-shm"):
             self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
-        self._found = False
+        self._file = None
 
     def __str__(self) -> str:
         return str(self.path)
@@ -175,6 +175,11 @@ class SQLiteStore(Store):
             self._process, self._idle, self._writer = os.getpid(), [], threading.Lock()
 
     def _borrow(self) -> sqlite3.Connection:
+        if self._file is not None and self._file != _identity(self.path):  # a connection would go on with the old one
+            raise StorageError(
+                f"{verbatim(self.path)} was deleted or replaced while it was in use",
+                "Stop what uses it, restore a backup, and start it again.",
+            )
         try:
             return self._idle.pop()
         except IndexError:
@@ -198,8 +203,6 @@ class SQLiteStore(Store):
 
     def _connect(self) -> sqlite3.Connection:
         if not self.path.exists():
-            if self._found:
-                raise StorageError(f"{verbatim(self.path)} was deleted while it was in use", "Restore a backup.")
             _create(self.path)
         elif self.path.is_file() and self.path.stat().st_size == 0:
             raise StorageError(
@@ -213,7 +216,7 @@ class SQLiteStore(Store):
         except BaseException:
             connection.close()
             raise
-        self._found = True
+        self._file = _identity(self.path)
         return connection
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
@@ -245,6 +248,15 @@ def _close_all() -> None:
     """Close stores that nobody closed: a connection that ends by itself leaves the file marked as in use."""
     for store in list(_opened):
         store.close()
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Which file has this name; None: there is none."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _create(path: Path) -> None:
