@@ -75,7 +75,7 @@ def test_the_quick_start_is_what_it_says(serve: Serve, tmp_path: Path, monkeypat
     made = pd.DataFrame(send(running, forecast).json()["forecasts"])
     assert len(made) == 14
     assert {"aru-lo-80", "aru-hi-95"} <= set(made)
-    assert len(send(running, table).text.splitlines()) == 1 + 14
+    assert len(send(running, table).text.splitlines()) == 1 + 3 * 14
 
 
 def test_every_endpoint_and_status_is_listed(serve: Serve, trained: Forecaster) -> None:
