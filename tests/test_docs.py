@@ -56,7 +56,9 @@ def test_examples_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.slow
-def test_the_quick_starts_run_one_after_the_other_in_one_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_quick_starts_run_one_after_the_other_in_one_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As one who begins tries them: no page stumbles over the files of those before it."""
     monkeypatch.chdir(tmp_path)
     (order,) = (e["Quick starts"] for e in tomllib.loads(SITE.read_text())["project"]["nav"] if "Quick starts" in e)
