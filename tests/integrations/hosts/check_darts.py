@@ -145,7 +145,7 @@ def test_what_fit_did_not_have_is_refused(fitted: AruModel, panel: Panel) -> Non
     with pytest.raises(FrequencyError, match="Week"):
         fitted.predict(H, weeks, panel.past[0], panel.future[0])
     plain = AruModel(H, **ZERO_SHOT).fit(panel.series[0])
-    with pytest.raises(InputError, match="without `?future_covariates"):
+    with pytest.raises(InputError, match="fitted without future_covariates"):
         plain.predict(H, panel.series[1], future_covariates=panel.future[1])
 
 
