@@ -26,7 +26,7 @@ import torch
 from numpy.typing import NDArray
 
 import aru
-from aru import Forecaster
+from aru import Forecaster, TrainingOptions
 from aru.errors import AruError
 from benchmarks.peers.__main__ import SEASONS
 from benchmarks.peers.environments import cache
@@ -39,9 +39,10 @@ from benchmarks.recording import machine, write_json
 from experiments.data import DATASETS, Dataset
 from experiments.make import QUIET, make
 
-OURS = ("baseline", "aru")
+OURS = ("baseline", "aru", "zero-shot", "fitted")  # "aru" is the recurrent network, the others are the default
 METHODS = ("seasonal-naive", "snarimax", "auto-ets", "lightgbm", "nhits", *OURS)
 ALONE = ("nhits",)  # y alone: it scales covariates by window, and forecasts explode where one hardly varies
+DEFAULTS = ("h", "freq", "futr_exog_list", "hist_exog_list", "stat_exog_list")  # what a user says who chooses nothing
 ROUNDS = 5  # and one to warm up
 
 
@@ -123,12 +124,19 @@ def trained(
         shutil.rmtree(folder, ignore_errors=True)
     past = rows[rows.step <= task.cutoffs["0"].to_numpy()[rows.unique_id]]
     past = past.drop(columns="step").assign(unique_id=_names(past.unique_id))
+    static = static.assign(unique_id=_names(static.unique_id))
     options = {**QUIET, "logger": False, "enable_checkpointing": False}
-    model = make(**settings, model=method, accelerator="cpu", trainer=options)
+    known = {name: settings[name] for name in DEFAULTS if name in settings}
     started = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Lightning's, about the trainer
-        model.fit(past, static_df=static.assign(unique_id=_names(static.unique_id)))
+        if method == "zero-shot":
+            model = Forecaster.from_pretrained("mini", **known)
+            model.update(past, static_df=static)
+        elif method == "fitted":
+            model = Forecaster(**known, training=TrainingOptions(trainer=QUIET)).fit(past, static_df=static)
+        else:
+            model = make(**settings, model=method, accelerator="cpu", trainer=options).fit(past, static_df=static)
     seconds = round(time.perf_counter() - started, 1)
     model.without_series().save(folder)
     (folder / "seconds.json").write_text(json.dumps(seconds))

@@ -12,7 +12,9 @@ from aru.demo.svg import Chart, Scale
 from experiments.figures import chart, write
 
 NAMES = {
-    "aru": "ARU",
+    "aru": "aru-rnn",
+    "zero-shot": "aru, zero-shot",
+    "fitted": "aru, fitted",
     "baseline": "baseline",
     "seasonal-naive": "seasonal naive",
     "snarimax": "River SNARIMAX",
@@ -22,6 +24,8 @@ NAMES = {
 }
 COLOURS = {
     "aru": "#c2410c",
+    "zero-shot": "#ea580c",
+    "fitted": "#9a3412",
     "baseline": "#1d4ed8",
     "seasonal-naive": "#64748b",
     "snarimax": "#047857",
