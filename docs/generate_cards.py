@@ -18,8 +18,8 @@ What a user of the weights in the package should know. Each file has its own car
 {facts}
 
 - **What they are.** Patch networks for one series: {use}
-- **Trained on.** {data} `pretraining/` has the generator and the training, with seeds. {hardware}, {minutes:.0f} minutes
-  for all three together.
+- **Trained on.** {data} `pretraining/` has the generator and the training, with seeds. {hardware},
+  {minutes:.0f} minutes for all three together.
 - **Meant for.** Sales, loads, counts, arrivals, sensors: series whose past says something about the next steps.
   Covariates, holidays and what the panel has in common are added around it in closed form
   ([how](pretrained.md#covariates)).
@@ -35,8 +35,8 @@ What a user of the weights in the package should know. Each file has its own car
 
 MASE relative to seasonal naive, below 1 is better, and in brackets the share of values inside the central 80 %
 interval. The last h rows of each series; choices were made on the rows before. Counts are judged by randomised PIT.
-These are of the network alone, when it was trained: [the library's figures](pretrained.md#accuracy) are newer, with more
-panels.
+These are of the network alone, when it was trained: [the library's figures](pretrained.md#accuracy) are newer, with
+more panels.
 
 {figures}
 """
@@ -50,9 +50,7 @@ def page() -> str:
     for name, card in cards.items():
         steps, series = (sum(piece[key] for piece in card["pieces"]) for key in ("steps", "series"))
         size, checksum = f"{card['bytes'] / 1e6:.1f}", f"`{card['sha256'][:16]}...`"
-        facts.append(
-            [name, f"{card['parameters']:,}", size, f"{steps:,}", f"{series:,}", f"`{card['sha256'][:16]}...`"]
-        )
+        facts.append([name, f"{card['parameters']:,}", size, f"{steps:,}", f"{series:,}", checksum])
     figures = [["panel", *cards]]
     for panel in next(iter(cards.values()))["figures"]["report"]:
         found = [card["figures"]["report"][panel] for card in cards.values()]
