@@ -12,7 +12,9 @@ from aru.demo.svg import Chart, Scale
 from experiments.figures import chart, write
 
 NAMES = {
-    "aru": "ARU",
+    "aru": "aru",
+    "aru-zero-shot": "aru, zero-shot",
+    "aru-rnn": "aru-rnn",
     "baseline": "baseline",
     "seasonal-naive": "seasonal naive",
     "snarimax": "River SNARIMAX",
@@ -22,6 +24,8 @@ NAMES = {
 }
 COLOURS = {
     "aru": "#c2410c",
+    "aru-zero-shot": "#ea9a5b",
+    "aru-rnn": "#0891b2",
     "baseline": "#1d4ed8",
     "seasonal-naive": "#64748b",
     "snarimax": "#047857",

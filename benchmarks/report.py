@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from benchmarks import figures
+from benchmarks import figures, summary
 from benchmarks.aims import postgres_goals, spark_goals
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -24,6 +24,11 @@ def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     return "\n".join([*lines, *("| " + " | ".join(map(str, row)) + " |" for row in rows)])
 
 
+def called(value: Any) -> Any:
+    """What readers call a method: "aru" in these result files is the recurrent network."""
+    return "aru-rnn" if value == "aru" else value
+
+
 def read(name: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((RESULTS / name).read_text())
     return found
@@ -31,6 +36,15 @@ def read(name: str) -> dict[str, Any]:
 
 def source(name: str, what: Any) -> str:
     return f"`benchmarks/results/{name}`, commit {what['commit']}, {what['date']}."
+
+
+def in_a_minute() -> str:
+    found = {
+        name: read(f"{name}.json")
+        for name in ("cost", "pretrained", "growth", "stream", "service", "postgres", "spark")
+    }
+    head = ["", "the default, `mini`", "`aru-rnn`", "others"]
+    return f"{table(head, summary.rows(found))}\n\n{summary.commits(found)}"
 
 
 def solve() -> str:
@@ -47,10 +61,8 @@ def inference() -> str:
         by = part.set_index("method")
         cells = [f"{by.us_per_series[m]:.1f} ({by.ratio[m]:.2f})" for m in ("baseline", "aru", "snail")]
         rows.append((f"{series:,}", work, *cells))
-    threads = f"{runs.threads.iloc[0]} threads; "
-    return (
-        f"{table(['series', '', 'baseline', 'aru', 'snail'], rows)}\n\n{threads}{source('inference.csv', runs.iloc[0])}"
-    )
+    head, threads = ["series", "", "baseline", "aru-rnn", "snail"], f"{runs.threads.iloc[0]} threads; "
+    return f"{table(head, rows)}\n\n{threads}{source('inference.csv', runs.iloc[0])}"
 
 
 WORK = {
@@ -59,8 +71,7 @@ WORK = {
     "auto-ets": "refits and forecasts",
     "lightgbm": "`update`, `predict`",
     "nhits": "`predict` with new context",
-    "baseline": "`update`, `predict`",
-    "aru": "`update`, `predict`",
+    **dict.fromkeys(("baseline", "aru-rnn", "aru-zero-shot", "aru"), "`update`, `predict`"),
 }
 
 
@@ -76,13 +87,13 @@ def training() -> str:
             hardware = f"{runs.hardware.iloc[0]}{threads}"
             rows.append((hardware, size, graphs, f"{base:.1f}", f"{aru:.1f}", f"{aru / base:.2f}", f"{epoch:.2f}"))
         sources.append(source(name, runs.iloc[0]))
-    head = ["", "size", "graphs", "baseline, ms a step", "aru, ms a step", "ratio", "aru, seconds an epoch"]
+    head = ["", "size", "graphs", "baseline, ms a step", "aru-rnn, ms a step", "ratio", "aru-rnn, seconds an epoch"]
     return f"{table(head, rows)}\n\n" + "\n".join(sources)
 
 
 def resident() -> str:
     runs = pd.read_csv(RESULTS / "resident.csv")
-    rows = [(f"{r.series:,}", r.method, f"{r.per_second:,}", r.bytes_per_series) for r in runs.itertuples()]
+    rows = [(f"{r.series:,}", called(r.method), f"{r.per_second:,}", r.bytes_per_series) for r in runs.itertuples()]
     head = ["series", "method", "updates with forecasts/s", "bytes a series"]
     return f"{table(head, rows)}\n\n{runs.hardware.iloc[0]}; {source('resident.csv', runs.iloc[0])}"
 
@@ -102,12 +113,14 @@ def cost() -> str:
             figures.NAMES[method["method"]],
             WORK[method["method"]],
             f"{figures.nd(method):.4f}",
+            f"{method['train_seconds']:,.0f}",
             *map(cell, method["sizes"]),
             f"{method['sizes'][-1]['cpu_us']:,.1f}",
         )
         for method in ordered
     ]
-    head = ["method", "at an observation", "ND", *(f"{n:,} series" for n in own), f"{max(own):,} series, CPU time"]
+    sizes = [*(f"{n:,} series" for n in own), f"{max(own):,} series, CPU time"]
+    head = ["method", "at an observation", "ND", "training, s", *sizes]
     versions = "; ".join(dict.fromkeys(method["version"] for method in ordered))
     picture = "![Error against cost per observation](figures/cost.svg)"
     return f"{picture}\n\n{table(head, rows)}\n\n{_machine(found)}{source('cost.json', found)}\n\n{versions}."
@@ -150,7 +163,7 @@ def turns() -> str:
         runs = pd.read_csv(path)
         labels = {"work": "", "old_us": "old, microseconds", "new_us": "new, microseconds", "cpu_ratio": "of CPU time"}
         shown = [column for column in runs if column not in ("threads", "old_commit", "commit", "date")]
-        rows = [[f"{v:,}" if isinstance(v, int) else v for v in row] for row in runs[shown].itertuples(index=False)]
+        rows = [[f"{v:,}" if isinstance(v, int) else called(v) for v in r] for r in runs[shown].itertuples(index=False)]
         about = f"old: commit {runs.old_commit.iloc[0]}; {runs.threads.iloc[0]} threads; "
         parts += [table([labels.get(c, c.replace("_", " ")) for c in shown], rows)]
         parts += [f"`python -m benchmarks.{name} --old FOLDER`, {about}{source(path.name, runs.iloc[0])}"]
@@ -386,6 +399,7 @@ def soak() -> str:
 
 PAGES = {
     "performance.md": {
+        "summary": in_a_minute,
         "solve": solve,
         "inference": inference,
         "update": update,

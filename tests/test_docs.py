@@ -55,6 +55,22 @@ def test_examples_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         assert {"cutoff", "aru", "aru-median", "aru-lo-90", "aru-hi-90"} <= set(names["backtest"].columns)  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
+def test_the_quick_starts_run_one_after_the_other_in_one_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one who begins tries them: no page stumbles over the files of those before it."""
+    monkeypatch.chdir(tmp_path)
+    (order,) = (e["Quick starts"] for e in tomllib.loads(SITE.read_text())["project"]["nav"] if "Quick starts" in e)
+    for page in (f"docs/{target}" for target in listed(order)):
+        if page == "docs/start/service.md":
+            text = (ROOT / page).read_text()
+            assert all(Path(name).exists() for name in re.findall(r"@(\S+\.csv)", text))
+            assert not any(Path(name).exists() for name in re.findall(r"--state (\S+)", text))
+        elif page not in ELSEWHERE:
+            exec(compile(blocks(page), page, "exec"), {})
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_links_lead_somewhere(page: str) -> None:
     text = (ROOT / page).read_text()

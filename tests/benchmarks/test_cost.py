@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 from aru.data.scores import scores
-from benchmarks import cost, figures, growth, report
+from benchmarks import cost, figures, growth, report, summary
 from benchmarks.peers import environments
 from benchmarks.peers.registry import PEERS
 from benchmarks.peers.task import Task, make_task
@@ -167,6 +167,13 @@ def test_pretrained_models_are_measured(method: str, tmp_path: Path) -> None:
     assert errors == [size["nd"] for size in again["sizes"]]
     assert 0 < errors[0] < 0.5
     assert first["train_seconds"] == again["train_seconds"] > 0
+
+
+def test_the_summary_says_from_which_commits_it_is() -> None:
+    page = (report.ROOT / "docs" / "performance.md").read_text()
+    assert report.in_a_minute() in page
+    assert summary.commits({"a": {"commit": "1"}, "b": {"commit": "1"}}) == "All from commit 1."
+    assert "commit 2: b, c" in summary.commits({"a": {"commit": "1"}, "b": {"commit": "2"}, "c": {"commit": "2"}})
 
 
 @pytest.mark.slow

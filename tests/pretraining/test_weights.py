@@ -11,6 +11,7 @@ import pytest
 
 from aru.pretrained.patches import LEVELS, MEDIAN, SHAPES, PatchNetwork
 from aru.pretrained.weights import FOLDER, VERSIONS, shape_name
+from docs import generate_cards
 from pretraining.evaluate import seasonal_naive
 from pretraining.forecast import quantiles_of
 
@@ -31,6 +32,10 @@ def test_the_card_belongs_to_the_weights(path: Path) -> None:
     assert card["parameters"] == sum(p.numel() for p in network.parameters())
     assert network.size == SHAPES[shape_name(path.stem)]
     assert len(body) <= LIMITS[shape_name(path.stem)]
+
+
+def test_the_page_of_cards_is_that_of_the_files() -> None:
+    assert generate_cards.page() == generate_cards.PAGE.read_text(), "run python docs/generate_cards.py"
 
 
 @pytest.mark.parametrize(("season", "periods"), [(12, (12, 0)), (24, (24, 168)), (7, (7, 365))])

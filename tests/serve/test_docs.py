@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 import pandas as pd
+import pytest
 
 from aru import Forecaster
 from tests.making import make
@@ -20,7 +21,7 @@ from .conftest import Running, Serve
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGE = (DOCS / "service.md").read_text()
 START = (DOCS / "start" / "service.md").read_text()
-SALES = [f"shop,{day:%Y-%m-%d},{20 + 8 * (day.weekday() > 4)}" for day in pd.date_range("2024-01-01", "2024-03-30")]
+FIRST = (DOCS / "start" / "zero-shot.md").read_text()
 
 
 def commands(page: str = PAGE) -> list[list[str]]:
@@ -38,7 +39,8 @@ def send(running: Running, words: list[str]) -> httpx.Response:
             name, _, value = next(options).partition(": ")
             headers[name] = value
         elif word in ("-d", "--data-binary"):
-            body = next(options).replace("@sales.csv", "\n".join(["unique_id,ds,y", *SALES]))
+            body = next(options)
+            body = Path(body[1:]).read_text() if body.startswith("@") else body
         elif word == "-X":
             method = next(options)
         else:
@@ -62,15 +64,18 @@ def test_the_examples_are_what_they_say(serve: Serve) -> None:
     assert send(running, table).text.splitlines()[0] == "unique_id,ds,aru,aru-median,aru-lo-90,aru-hi-90"
 
 
-def test_the_quick_start_is_what_it_says(serve: Serve) -> None:
+def test_the_quick_start_is_what_it_says(serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the file that the first quick start writes."""
+    monkeypatch.chdir(tmp_path)
+    exec(re.findall(r"```python\n(.*?)```", FIRST, flags=re.DOTALL)[0], {})
     running = serve(Forecaster.from_pretrained("nano", h=14, freq="D"))
     history, observed, forecast, table = commands(START)
-    assert send(running, history).json()["applied"] == len(SALES)
+    assert send(running, history).json()["applied"] == len(pd.read_csv("sales.csv"))
     assert send(running, observed).json() == json.loads(re.findall(r"```json\n(.*?)```", START, flags=re.DOTALL)[0])
     made = pd.DataFrame(send(running, forecast).json()["forecasts"])
     assert len(made) == 14
     assert {"aru-lo-80", "aru-hi-95"} <= set(made)
-    assert len(send(running, table).text.splitlines()) == 1 + 14
+    assert len(send(running, table).text.splitlines()) == 1 + 3 * 14
 
 
 def test_every_endpoint_and_status_is_listed(serve: Serve, trained: Forecaster) -> None:

@@ -10,7 +10,7 @@ import pandas as pd
 from darts import TimeSeries
 from darts.models.forecasting.forecasting_model import GlobalForecastingModel
 
-from aru.errors import InputError
+from aru.errors import FrequencyError, InputError
 from aru.forecaster import Forecaster
 
 Several: TypeAlias = TimeSeries | Sequence[TimeSeries]
@@ -68,7 +68,8 @@ class AruModel(GlobalForecastingModel):
         """Learn from one or several series; zero-shot models learn the effects of covariates alone."""
         super().fit(series, past_covariates, future_covariates, verbose=verbose)
         targets = _listed(series)
-        rows = _read(targets, past_covariates, future_covariates, self.uses_static_covariates)
+        self._step = targets[0].freq
+        rows = self._read(targets, past_covariates, future_covariates)
         settings: dict[str, Any] = {
             "h": self.horizon,
             "freq": targets[0].freq_str if targets[0].has_datetime_index else int(targets[0].freq),
@@ -106,12 +107,12 @@ class AruModel(GlobalForecastingModel):
         if n > self.horizon:
             raise InputError(f"`n={n}` is more than `output_chunk_length={self.horizon}`", "Fit a longer model.")
         targets = _listed(series)
-        rows = _read(targets, past_covariates, future_covariates, self.uses_static_covariates)
+        rows = self._read(targets, past_covariates, future_covariates)
         model = self._at_the_end(rows)
         futr = None
         if rows.future is not None:
             futr = model.make_future_dataframe(n)[["unique_id", "ds"]]
-            futr = futr.merge(rows.future, on=["unique_id", "ds"], how="left")
+            futr = futr.merge(rows.future, on=["unique_id", "ds"])
         ids = list(range(sum(target.n_components for target in targets)))
         if num_samples == 1:
             made = model.predict(futr, ids=ids, h=n)[model.settings.name].to_numpy().reshape(len(ids), 1, n)
@@ -124,6 +125,19 @@ class AruModel(GlobalForecastingModel):
             built.append(self._build_forecast_series(values, target))
             at += target.n_components
         return built[0] if isinstance(series, TimeSeries) else built
+
+    def _read(self, targets: list[TimeSeries], past: Several | None, future: Several | None) -> _Rows:
+        """Series as aru reads them, if they are such as `fit` had."""
+        others = [target.freq for target in targets if target.freq != self._step]
+        if others:
+            raise FrequencyError(f"A series steps by {others[0]}, but the first one of `fit` by {self._step}")
+        for name, given, used in (
+            ("past_covariates", past, self.uses_past_covariates),
+            ("future_covariates", future, self.uses_future_covariates),
+        ):
+            if given is not None and not used:
+                raise InputError(f"The model was fitted without `{name}`", "Give them to `fit`, or leave them out.")
+        return _read(targets, past, future, self.uses_static_covariates)
 
     def _clean(self) -> AruModel:
         cleaned: AruModel = super()._clean()

@@ -12,7 +12,7 @@ import pandas as pd
 from gluonts.model.forecast import Forecast, QuantileForecast, SampleForecast
 from gluonts.model.predictor import Predictor
 
-from aru.errors import InputError
+from aru.errors import FrequencyError, InputError, verbatim
 from aru.forecaster import Forecaster
 from aru.integrations.quantile_columns import columns_of, levels_of
 
@@ -56,21 +56,23 @@ class AruPredictor(Predictor):
         self, entries: Sequence[Mapping[str, Any]], start: pd.Period, num_samples: int | None
     ) -> Iterator[Forecast]:
         model = self.forecaster.without_series()
-        ids: list[Any] = [f"{i:09}" for i in range(len(entries))]
+        items = [entry.get("item_id") for entry in entries]
+        ids: list[Any] = [f"{i:09}" if item is None else f"{i:09} {item}" for i, item in enumerate(items)]
         if model.runtime.schema.integer_ids:
             ids = list(range(len(entries)))
         rows, futr, static = self._read(entries, ids)
         model.update(rows, static, allow_jump=True)
         shape, name = (len(ids), self.prediction_length), model.settings.name
-        items = [entry.get("item_id") for entry in entries]
         if num_samples is None:
             frame = model.predict(futr, levels_of(self.quantiles), ids)
+            _check_times(frame[model.names.ds], start, model)
             values = frame[[name, *columns_of(self.quantiles, name)]].to_numpy().reshape(*shape, -1)
             keys = ["mean", *map(str, self.quantiles)]
             for item, columns in zip(items, values, strict=True):
                 yield QuantileForecast(columns.T, start, keys, item)
         else:
             frame = model.predict_paths(num_samples, futr, ids, df=rows, static_df=static)
+            _check_times(frame[model.names.ds], start, model)
             for item, samples in zip(items, frame[name].to_numpy().reshape(shape[0], num_samples, -1), strict=True):
                 yield SampleForecast(samples, start, item)
 
@@ -100,10 +102,21 @@ class AruPredictor(Predictor):
             observed.append(past.assign(unique_id=name, ds=times[:n], y=target))
             ahead.append(futr[n:].assign(unique_id=name, ds=times[n:]))
             static.append({"unique_id": name, **_static(entry, settings.stat_exog_list)})
+        called = self.forecaster.names._asdict()
         return (
-            pd.concat(observed, ignore_index=True),
-            pd.concat(ahead, ignore_index=True) if settings.futr_exog_list else None,
-            pd.DataFrame(static) if settings.stat_exog_list else None,
+            pd.concat(observed, ignore_index=True).rename(columns=called),
+            pd.concat(ahead, ignore_index=True).rename(columns=called) if settings.futr_exog_list else None,
+            pd.DataFrame(static).rename(columns=called) if settings.stat_exog_list else None,
+        )
+
+
+def _check_times(made: pd.Series[Any], start: pd.Period, model: Forecaster) -> None:
+    """A start of a week is a day, too: the forecast must be for the periods after the entries."""
+    h = model.settings.h
+    if not (made.to_numpy().reshape(-1, h) == pd.period_range(start, periods=h).to_timestamp().to_numpy()).all():
+        raise FrequencyError(
+            f"The entries step by {start.freqstr}, but the forecaster has `freq={verbatim(model.settings.freq)}`",
+            "Make a forecaster of the dataset's frequency.",
         )
 
 

@@ -16,6 +16,7 @@ from mlflow.models import Model, ModelSignature
 from mlflow.models.model import ModelInfo
 from mlflow.types import DataType, ParamSchema, ParamSpec
 
+from aru.errors import ColumnError, quoted
 from aru.forecaster import Forecaster
 
 FLAVOR = "aru"
@@ -89,6 +90,9 @@ class Scored:
             params: `h`, the number of steps, and `level`, central intervals in percent.
         """
         chosen, names = dict(params or {}), self.forecaster.names
+        model_input = pd.DataFrame(model_input)
+        if len(model_input) and names.unique_id not in model_input:
+            raise ColumnError(f"The rows have no column {quoted(names.unique_id)}", "Add it.")
         model, settings = self.forecaster.__copy__(), self.forecaster.settings
         known = model_input[names.y].notna() if names.y in model_input else pd.Series(False, model_input.index)
         static = None

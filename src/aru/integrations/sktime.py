@@ -12,7 +12,7 @@ from sktime.forecasting.base import BaseForecaster
 
 from aru.data.columns import as_frame
 from aru.data.guess import guess_frequency
-from aru.errors import FrequencyError, InputError
+from aru.errors import ColumnError, InputError, quoted
 from aru.forecaster import Forecaster
 from aru.integrations.quantile_columns import columns_of, levels_of
 
@@ -118,7 +118,9 @@ class AruForecaster(BaseForecaster):
                 raise InputError("`predict` needs the future of the covariates", "Give it `X`, as `fit` had it.")
             known = self._rows(X.index).join(self._columns(X))
             futr = model.make_future_dataframe(h, codes)[["unique_id", "ds"]]
-            futr = futr.merge(known, on=["unique_id", "ds"], how="left")
+            futr = futr.merge(known, on=["unique_id", "ds"], how="left", indicator="found")
+            asked = np.isin(np.arange(len(futr)) % h + 1, steps)  # of steps that nobody asks for, X need not tell
+            futr = futr[(futr.pop("found") == "both") | ~asked]
         made = model.predict(futr, levels, codes, h)
         rows = np.arange(len(codes))[:, None] * h + np.array(steps) - 1
         index = fh.to_absolute_index(self.cutoff)
@@ -168,6 +170,9 @@ class AruForecaster(BaseForecaster):
 
     def _columns(self, X: pd.DataFrame) -> pd.DataFrame:
         """Covariates under names that no other column has."""
+        missing = [name for name in self._covariates if name not in X]
+        if missing:
+            raise ColumnError(f"`X` has no columns {', '.join(map(quoted, missing))}", "`fit` had them.")
         return X[self._covariates].set_axis(self._inside(), axis=1).reset_index(drop=True)
 
     def _inside(self) -> list[str]:
@@ -188,9 +193,6 @@ def _step_of(index: pd.Index[Any], frame: pd.DataFrame) -> str | int:
         known = getattr(times, "freqstr", None)
     if known is not None:
         return str(known)
-    try:
-        return guess_frequency(as_frame(frame, "y"), "y")
-    except FrequencyError:
-        if isinstance(times, pd.DatetimeIndex):
-            raise
-        return 1
+    if not isinstance(times, pd.DatetimeIndex):
+        return 1  # steps of `fh` are steps of integers, whatever lies between rows
+    return guess_frequency(as_frame(frame, "y"), "y")

@@ -14,7 +14,7 @@ from examples import run
 from sales import PROMO, shops
 
 from aru import Forecaster
-from aru.errors import InputError
+from aru.errors import FrequencyError, FutureError, InputError
 from aru.integrations.darts import AruModel
 
 H = 7
@@ -135,6 +135,24 @@ def test_components_are_series_and_integers_are_times() -> None:
 def test_more_steps_than_trained_are_refused(fitted: AruModel, panel: Panel) -> None:
     with pytest.raises(InputError, match="output_chunk_length"):
         fitted.predict(H + 1, panel.series[0], **panel.covariates(0))
+
+
+def test_what_fit_did_not_have_is_refused(fitted: AruModel, panel: Panel) -> None:
+    mondays = pd.date_range("2023-01-02", periods=30, freq="W-MON")
+    weeks = TimeSeries.from_series(pd.Series(np.arange(30.0), mondays)).with_static_covariates(
+        pd.DataFrame({"kind": ["a"]})
+    )
+    with pytest.raises(FrequencyError, match="Week"):
+        fitted.predict(H, weeks, panel.past[0], panel.future[0])
+    plain = AruModel(H, **ZERO_SHOT).fit(panel.series[0])
+    with pytest.raises(InputError, match="fitted without future_covariates"):
+        plain.predict(H, panel.series[1], future_covariates=panel.future[1])
+
+
+def test_a_future_that_ends_early_is_an_error(fitted: AruModel, panel: Panel) -> None:
+    assert len(fitted.predict(H - 1, panel.series[0], panel.past[0], panel.future[0][: 110 + H - 1])) == H - 1
+    with pytest.raises(FutureError, match="2024-04-26"):
+        fitted.predict(H, panel.series[0], panel.past[0], panel.future[0][: 110 + H - 1])
 
 
 def test_files(fitted: AruModel, panel: Panel, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from gluonts.model.predictor import ParallelizedPredictor, Predictor
 from sales import PROMO, shops
 
 from aru import Forecaster
-from aru.errors import InputError
+from aru.errors import FrequencyError, InputError
 from aru.integrations.gluonts import AruPredictor
 
 H = 7
@@ -115,6 +115,30 @@ def test_files_and_processes(forecaster: Forecaster, df: pd.DataFrame, tmp_path:
         made = list(other.predict(dataset(df)))
         np.testing.assert_array_equal([f.forecast_array for f in made], [f.forecast_array for f in expected])
         assert [f.item_id for f in made] == [f.item_id for f in expected]
+
+
+def test_other_steps_than_those_of_the_forecaster_are_refused(forecaster: Forecaster) -> None:
+    entry = {"start": pd.Period("2024-01-01", "W"), "target": np.arange(30.0)}
+    for samples in (None, 10):
+        with pytest.raises(FrequencyError, match="W-SUN"):
+            list(AruPredictor(forecaster).predict([entry], samples))
+
+
+def test_an_error_names_the_item(forecaster: Forecaster) -> None:
+    entry = {"start": pd.Period("2024-01-01", "D"), "target": np.full(30, np.nan), "item_id": "shop-7"}
+    with pytest.raises(InputError, match="shop-7"):
+        list(AruPredictor(forecaster).predict([entry]))
+
+
+def test_a_forecaster_may_have_its_own_names_of_columns(df: pd.DataFrame) -> None:
+    called = {"unique_id": "shop", "ds": "day", "y": "sold"}
+    own, plain = (Forecaster.from_pretrained("nano", h=H, freq="D") for _ in range(2))
+    rows = df[["unique_id", "ds", "y"]]
+    own.update(rows.rename(columns=called), id_col="shop", time_col="day", target_col="sold")
+    plain.update(rows)
+    made = zip(*(AruPredictor(f).predict(dataset(rows)) for f in (own, plain)), strict=True)
+    for ours, theirs in made:
+        np.testing.assert_array_equal(ours.mean, theirs.mean)
 
 
 def test_the_start_of_months(df: pd.DataFrame) -> None:

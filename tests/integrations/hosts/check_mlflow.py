@@ -14,6 +14,7 @@ from sales import shops
 
 import aru
 from aru import Forecaster
+from aru.errors import ColumnError
 from aru.integrations import mlflow as flavour
 
 H = 7
@@ -52,6 +53,15 @@ def test_a_registered_model_comes_back(make: Any) -> None:
         pd.testing.assert_frame_equal(mlflow.pyfunc.load_model(address).predict(pd.DataFrame()), expected)
         assert loaded.update(pd.DataFrame({"unique_id": "shop-0", "ds": ["2024-04-30"], "y": [25.0]})).applied == 1
     assert info.flavors["aru"] == {"aru_version": aru.__version__, "data": "forecaster"}
+
+
+def test_rows_may_be_a_dictionary_and_lack_no_column(tmp_path: Path) -> None:
+    flavour.save_model(plain(), tmp_path / "model")
+    function = mlflow.pyfunc.load_model(str(tmp_path / "model"))
+    rows = {"unique_id": ["shop-0"], "ds": ["2024-04-30"], "y": [25.0]}
+    pd.testing.assert_frame_equal(function.predict(rows), function.predict(pd.DataFrame(rows)))
+    with pytest.raises(ColumnError, match="unique_id"):
+        function.predict(pd.DataFrame({"shop": ["shop-0"]}))
 
 
 def test_rows_are_taken_in_and_forgotten() -> None:

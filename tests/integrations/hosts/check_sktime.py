@@ -18,7 +18,7 @@ from sktime.utils._testing.hierarchical import _make_hierarchical
 from sktime.utils.estimator_checks import check_estimator
 
 from aru import Forecaster
-from aru.errors import InputError
+from aru.errors import ColumnError, FutureError, InputError
 from aru.integrations.sktime import AruForecaster
 
 NANO: dict[str, Any] = {"name": "nano"}
@@ -107,6 +107,24 @@ def test_a_panel_is_one_model_with_covariates(panel: pd.DataFrame) -> None:
     assert np.abs(made["y"] - future["y"]).mean() < PROMO / 4
     with pytest.raises(InputError, match="future of the covariates"):
         forecaster.predict()
+    with pytest.raises(FutureError, match="2024-04-07"):
+        forecaster.predict(X=future[X][future.index.get_level_values(-1) < "2024-04-07"])
+    with pytest.raises(ColumnError, match="promo"):
+        forecaster.update(past[["y"]][-1:], X=past[X][-1:].rename(columns={"promo": "price"}))
+
+
+def test_covariates_of_steps_that_nobody_asks_for_are_not_wanted(panel: pd.DataFrame) -> None:
+    days = panel.index.get_level_values(-1)
+    past, future = panel[days < "2024-04-01"], panel[days == "2024-04-03"]
+    made = AruForecaster(settings=NANO).fit(past[["y"]], X=past[["promo"]], fh=[3]).predict(X=future[["promo"]])
+    assert np.abs(made["y"] - future["y"]).mean() < PROMO / 4
+
+
+def test_steps_of_integers_are_integers() -> None:
+    y = pd.Series(np.tile([1.0, 5.0], 30), np.arange(60)).drop([1, 4, 58])
+    pd.testing.assert_index_equal(AruForecaster(settings=NANO).fit(y, fh=[1, 2]).predict().index, pd.Index([60, 61]))
+    even = AruForecaster(settings=NANO).fit(y[::2], fh=[2]).predict()
+    assert even.index[0] == y[::2].index[-1] + 2
 
 
 def test_series_of_a_panel_may_come_one_after_the_other(panel: pd.DataFrame) -> None:
