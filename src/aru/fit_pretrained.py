@@ -176,7 +176,8 @@ class Tuning:
         held = _all([pose(s.learned, s.series, s.origins) for s in samples])
         if early is None or held is None or min(len(early.unit), len(held.unit)) < FEWEST:
             few = 0 if held is None else len(held.unit)
-            why = f"{few} forecasts of rows held back are too few to decide" if 0 < few < FEWEST else NO_ROWS
+            short = f"too few forecasts of rows held back to decide: {few}, {FEWEST} are needed"
+            why = short if 0 < few < FEWEST else NO_ROWS
             card = self._judge(self._engine, samples, retrained=False)
             return Made(model, card, [Choice("network", "as pretrained", why)])
         start = Start(model.patches, model.head, model.periods, settings.random_seed)

@@ -68,6 +68,10 @@ def test_every_method_is_scored_on_the_same_cells(replay: Replay) -> None:
         assert 0 < score(cells, method).nd < 0.5
 
 
+def costs(page: str) -> str:
+    return page.split("Where it costs")[1].split("</ul>")[0]
+
+
 def test_words_follow_from_the_run(replay: Replay) -> None:
     known = replay.cells[~replay.cells["unseen"]]
     assert best_rival(known) == min(("naive", "baseline"), key=lambda m: score(known, m).nd) or lightgbm()
@@ -82,6 +86,9 @@ def test_words_follow_from_the_run(replay: Replay) -> None:
     assert headline(same).startswith("No clear difference from ")
     assert 'class="tile worse"' in render(wrong)
     assert 'class="tile even"' in render(same)
+    best, worst = (costs(render(one)) for one in (right, wrong))
+    assert "Known routes: weeks of 5 in which others had less error</b>: none<" in best
+    assert re.search(r"Known routes: routes of (\d+) on which others had less error</b>: [^<]* \1; [^<]* \1<", worst)
 
 
 def test_unseen_routes_have_no_rows_in_training(data: nyc_flights.NycFlights) -> None:

@@ -114,7 +114,7 @@ def test_a_panel_too_small_to_decide_is_scored_nevertheless() -> None:
     assert fitted.scorecard.forecasts == 7
     assert "tuned on them" not in str(fitted.scorecard)
     why = fitted.summary().set_index("what").loc["network", "why"]
-    assert why == "7 forecasts of rows held back are too few to decide"
+    assert why == "too few forecasts of rows held back to decide: 7, 8 are needed"
 
 
 def test_nothing_is_tuned_without_rows_to_decide() -> None:
