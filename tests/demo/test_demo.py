@@ -16,7 +16,7 @@ from scipy import stats
 from aru import Forecaster
 from aru.datasets import nyc_flights
 from aru.demo import run
-from aru.demo.outcome import DEMO_LEVELS, METHODS, Replay, best_rival, gap, lead_over_naive, methods, score
+from aru.demo.outcome import DEMO_LEVELS, METHODS, Gap, Replay, best_rival, gap, lead_over_naive, methods, score
 from aru.demo.replay import KEPT_DEPARTURES, QUICK, build, day_by_day, shifted, split, stream, unadapted
 from aru.demo.report import headline, render
 from aru.demo.rivals import DEMO_HORIZON, Boosted, lightgbm, seasonal_naive
@@ -164,6 +164,7 @@ def test_gaps_have_a_direction_and_an_interval() -> None:
     assert "less" in better.words
     assert "more" in worse.words
     assert same.words == "the same error"
+    assert Gap(-0.004, -0.006, -0.002).words == "0.4 % less error"
     assert not same.clear
     lead = lead_over_naive(cells)
     saved = score(cells, "naive").nd - score(cells, "aru").nd

@@ -162,9 +162,10 @@ def _tile(difference: Gap, other: str, where: str) -> str:
     css = "tile even" if not difference.clear else "tile" if difference.change < 0 else "tile worse"
     digits = 1 if abs(difference.change) < SMALL_CHANGE else 0
     low, high = (f"{100 * end:+.{digits}f}".replace("-", MINUS) for end in (difference.low, difference.high))
+    link = "than" if "%" in difference.words else "as"
     interval = f"({low} to {high} %)".replace(" ", NO_BREAK)
     return (
-        f'<div class="{css}"><b>{difference.words}</b><span>than {escape(other)} {interval}'
+        f'<div class="{css}"><b>{difference.words}</b><span>{link} {escape(other)} {interval}'
         f"<br>{escape(where)}</span></div>"
     )
 
