@@ -154,7 +154,7 @@ def test_problems_are_the_same_however_many_are_posed_at_once(monkeypatch: pytes
     choose = choosing.choose
     monkeypatch.setattr(choosing, "choose", lambda *args: (seen.append(args[1:3]), choose(*args))[1])
     for at_once in (1, 100):
-        monkeypatch.setattr(posing, "TOGETHER", at_once)
+        monkeypatch.setattr(posing, "POSED_TOGETHER", at_once)
         tuning_of(panel(series=5), 2).run(final=False)
     for one, other in zip(*seen, strict=True):
         torch.testing.assert_close(flat(one), flat(other), rtol=1e-12, atol=1e-12, equal_nan=True)

@@ -25,7 +25,7 @@ from aru.runtime.state import SeriesState
 MOST_PROBLEMS = 20_000
 MOST_NUMBERS = 2**27  # of all problems together, in memory
 LEAST_KNOWN = 3  # rows before an origin
-TOGETHER = 256  # problems that are posed at once, at least
+POSED_TOGETHER = 256  # problems that are posed at once, at least
 
 
 class Series(NamedTuple):
@@ -135,7 +135,7 @@ def _gathered(stops: Iterator[Stop]) -> Iterator[list[Stop]]:
     some: list[Stop] = []
     for stop in stops:
         some.append(stop)
-        if sum(len(s.series) for s in some) >= TOGETHER:
+        if sum(len(s.series) for s in some) >= POSED_TOGETHER:
             yield some
             some = []
     if some:
