@@ -219,9 +219,10 @@ def results(rows: pd.DataFrame) -> str:
 
 {summary_table(rows)}
 
-Fixed: the last h rows of every series. Streaming: rolling windows, true values fed after each. WQL is relative to the
-ND of seasonal naive, which has no intervals. Means are over the panels that a method has, so only the column of **aru**
-compares like with like. Ranks are among the methods of a row. Seconds: training and all forecasts.
+Fixed: the last h rows of every series. Streaming: rolling windows, true values fed after each; the panels below ETTh1
+are forecast once. An empty cell was not run. WQL is relative to the ND of seasonal naive, which has no intervals. Means
+are over the panels that a method has, so only the column of **aru** compares like with like. Ranks are among the
+methods of a row. Seconds: training and all forecasts.
 
 {coverage_table(rows)}
 

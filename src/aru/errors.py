@@ -56,6 +56,11 @@ def speaking_of(columns: Mapping[str, str]) -> Iterator[None]:
         _called.reset(token)
 
 
+def called_as(column: str) -> str:
+    """The name that users have for a column."""
+    return _called.get().get(column, column)
+
+
 def _as_called(text: str) -> str:
     """A text with marks, in which columns have the user's names."""
     called = _called.get()

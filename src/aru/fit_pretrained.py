@@ -40,6 +40,7 @@ HELD_SHARE = 0.15  # of the rows of a typical series that are held back at most,
 MANY_WINDOWS = 8  # of each series, however many series there are
 JUDGING_SERIES = 4000  # that decide how a network is tuned, and that it is tuned on
 FEWEST = 8  # problems, to learn from and to judge by
+NO_ROWS = "no rows to spare that could decide"
 
 
 def fit_pretrained(
@@ -174,7 +175,11 @@ class Tuning:
         early = _all([self._pose(s.learned, s.early) for s in samples])
         held = _all([pose(s.learned, s.series, s.origins) for s in samples])
         if early is None or held is None or min(len(early.unit), len(held.unit)) < FEWEST:
-            return Made(model, None, [Choice("network", "as pretrained", "no rows to spare that could decide")])
+            few = 0 if held is None else len(held.unit)
+            short = f"too few forecasts of rows held back to decide: {few}, {FEWEST} are needed"
+            why = short if 0 < few < FEWEST else NO_ROWS
+            card = self._judge(self._engine, samples, retrained=False)
+            return Made(model, card, [Choice("network", "as pretrained", why)])
         start = Start(model.patches, model.head, model.periods, settings.random_seed)
         show = (settings.training.trainer or {}).get("enable_progress_bar", True)
         total = settings.steps * (3 if model.covariates else 2)
@@ -187,10 +192,14 @@ class Tuning:
                 assert whole is not None
                 weights = repeat(start, whole, verdict, settings.steps, done)
         engine = NetworkEngine(judged.settings, self._engine.schema, [judged], self._engine.device)
-        cases = [HeldBack(s.panel, s.series, s.origins, s.learned) for s in samples]
-        card = judge_held(engine, self._runtime.freq, cases, retrained=final and chosen.steps > 0)
+        card = self._judge(engine, samples, retrained=final and chosen.steps > 0)
         model = model.retuned(weights.network, weights.head, chosen.effects)
         return Made(model, card, [Choice(*row) for row in explain(verdict, bool(model.covariates))])
+
+    def _judge(self, engine: NetworkEngine, samples: Sequence[_Spared], retrained: bool) -> Scorecard | None:
+        """The scorecard of a model that has not seen the rows held back."""
+        cases = [HeldBack(s.panel, s.series, s.origins, s.learned) for s in samples]
+        return judge_held(engine, self._runtime.freq, cases, retrained)
 
     def _samples(self) -> Iterator[_Spared]:
         """Some series of every part, with rows held back."""

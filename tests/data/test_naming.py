@@ -165,6 +165,8 @@ def test_other_messages_name_them(trained: Forecaster) -> None:
         trained.predict(h=2)
     with pytest.raises(ColumnError, match=r"futr_df has no column 'day'.*time_col"):
         trained.predict(mine(both(range(20, 23)))[["shop", "promo"]])
+    with pytest.raises(ColumnError, match=r"df has no column 'promo', 'temp'; it has shop, day, sales"):
+        trained.update(mine(both(range(20, 21)))[["shop", "day", "sales"]])
     with pytest.raises(ColumnError, match=r"static_df has no column 'shop'.*id_col"):
         trained.cross_validation(mine(both(range(30))), static_df=STATIC)
     with pytest.raises(ColumnError, match="Pass static_df with shop and"):

@@ -16,7 +16,7 @@ from scipy import stats
 from aru import Forecaster
 from aru.datasets import nyc_flights
 from aru.demo import run
-from aru.demo.outcome import DEMO_LEVELS, METHODS, Replay, best_rival, gap, lead_over_naive, methods, score
+from aru.demo.outcome import DEMO_LEVELS, METHODS, Gap, Replay, best_rival, gap, lead_over_naive, methods, score
 from aru.demo.replay import KEPT_DEPARTURES, QUICK, build, day_by_day, shifted, split, stream, unadapted
 from aru.demo.report import headline, render
 from aru.demo.rivals import DEMO_HORIZON, Boosted, lightgbm, seasonal_naive
@@ -68,6 +68,10 @@ def test_every_method_is_scored_on_the_same_cells(replay: Replay) -> None:
         assert 0 < score(cells, method).nd < 0.5
 
 
+def costs(page: str) -> str:
+    return page.split("Where it costs")[1].split("</ul>")[0]
+
+
 def test_words_follow_from_the_run(replay: Replay) -> None:
     known = replay.cells[~replay.cells["unseen"]]
     assert best_rival(known) == min(("naive", "baseline"), key=lambda m: score(known, m).nd) or lightgbm()
@@ -82,6 +86,9 @@ def test_words_follow_from_the_run(replay: Replay) -> None:
     assert headline(same).startswith("No clear difference from ")
     assert 'class="tile worse"' in render(wrong)
     assert 'class="tile even"' in render(same)
+    best, worst = (costs(render(one)) for one in (right, wrong))
+    assert "Known routes: weeks of 5 in which others had less error</b>: none<" in best
+    assert re.search(r"Known routes: routes of (\d+) on which others had less error</b>: [^<]* \1; [^<]* \1<", worst)
 
 
 def test_unseen_routes_have_no_rows_in_training(data: nyc_flights.NycFlights) -> None:
@@ -157,6 +164,7 @@ def test_gaps_have_a_direction_and_an_interval() -> None:
     assert "less" in better.words
     assert "more" in worse.words
     assert same.words == "the same error"
+    assert Gap(-0.004, -0.006, -0.002).words == "0.4 % less error"
     assert not same.clear
     lead = lead_over_naive(cells)
     saved = score(cells, "naive").nd - score(cells, "aru").nd

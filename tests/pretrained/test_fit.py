@@ -15,6 +15,7 @@ from aru.errors import ConfigError, InputError
 from aru.fit_pretrained import Held, Parts, Tuning, held_back
 from aru.models import all_methods
 from aru.pretrained.zero_shot import ZeroShot
+from aru.runtime import posing
 from aru.runtime.opening import open_pretrained, suit
 from aru.runtime.posing import last_origins, random_origins
 from aru.settings import TrainingOptions
@@ -107,6 +108,15 @@ def test_a_tiny_panel_stays_as_it_was() -> None:
     assert fitted.scorecard is None
 
 
+def test_a_panel_too_small_to_decide_is_scored_nevertheless() -> None:
+    fitted = new().fit(panel(series=1, rows=200)[["unique_id", "ds", "y"]])
+    assert fitted.scorecard is not None
+    assert fitted.scorecard.forecasts == 7
+    assert "tuned on them" not in str(fitted.scorecard)
+    why = fitted.summary().set_index("what").loc["network", "why"]
+    assert why == "too few forecasts of rows held back to decide: 7, 8 are needed"
+
+
 def test_nothing_is_tuned_without_rows_to_decide() -> None:
     fitted = new(max_steps=20).fit(panel(worth=0.0)[["unique_id", "ds", "y"]], val_size=0)
     zero = Forecaster.from_pretrained("nano", h=H, freq="D", accelerator="cpu")
@@ -137,6 +147,17 @@ def test_rows_held_back_are_not_learned_from(monkeypatch: pytest.MonkeyPatch) ->
     early = df.assign(y=df.y.where(df.ds > "2024-01-20", 7.0))
     tuning_of(early, 2).run(final=False)
     assert any(not torch.equal(one[k].nan_to_num(), v.nan_to_num()) for k, v in flat(seen[-1]).items())
+
+
+def test_problems_are_the_same_however_many_are_posed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+    choose = choosing.choose
+    monkeypatch.setattr(choosing, "choose", lambda *args: (seen.append(args[1:3]), choose(*args))[1])
+    for at_once in (1, 100):
+        monkeypatch.setattr(posing, "POSED_TOGETHER", at_once)
+        tuning_of(panel(series=5), 2).run(final=False)
+    for one, other in zip(*seen, strict=True):
+        torch.testing.assert_close(flat(one), flat(other), rtol=1e-12, atol=1e-12, equal_nan=True)
 
 
 def test_the_scorecard_is_of_weights_that_did_not_see_its_rows(plain: Forecaster) -> None:

@@ -139,6 +139,7 @@ def _train(
     force: bool,
     allow_jump: bool,
 ) -> None:
+    from aru.fit_pretrained import FEWEST
     from aru.forecaster import Forecaster
     from aru.nn.device import choose_device
     from aru.store.folder import check_folder
@@ -191,8 +192,11 @@ def _train(
     if forecaster.scorecard is not None:
         show_scorecard(show, forecaster.scorecard)
     elif val_size != 0:
-        long = LONG if used.model != PRETRAINED else 2
-        needed = f"{long} horizons ({long * used.h:,} rows)" if val_size is None else "a horizon and a value before it"
+        needed = f"{LONG} horizons ({LONG * used.h:,} rows)"
+        if val_size is not None:
+            needed = "a horizon and a value before it"
+        elif used.model == PRETRAINED:
+            needed = f"{2 * used.h + FEWEST:,} rows"
         more = " Keep rows of shorter ones for validation with --val-size." if val_size is None else ""
         show.say(f"No scorecard: no series has {needed}, with values in its last rows.{more}")
     done = "Replaced the model in" if replaced else "Saved the model to"

@@ -24,6 +24,7 @@ from aru.errors import (
     Offending,
     ValueRangeError,
     as_text,
+    called_as,
     listing,
     name_series,
     quoted,
@@ -201,11 +202,11 @@ def map_rows(column: Column, pick: Callable[[Any], Any]) -> Column:
 
 def require_columns(frame: nw.DataFrame[Any], columns: Sequence[str], name: str) -> None:
     """Refuse a frame that lacks a column."""
-    have = frame.columns
-    missing = [c for c in columns if c not in have]
+    missing = [c for c in columns if c not in frame.columns]
     if missing:
+        have = listing([called_as(c) for c in frame.columns], 20)
         raise ColumnError(
-            f"`{name}` has no column {listing([repr(c) for c in missing])}; it has {listing(have, 20)}",
+            f"`{name}` has no column {listing([repr(c) for c in missing])}; it has {have}",
             "Rename or add the columns.",
             columns=missing,
         )

@@ -140,8 +140,8 @@ class Gap(NamedTuple):
     @property
     def words(self) -> str:
         """The change in words: "9 % less error"."""
-        percent = f"{abs(100 * self.change):.0f} %"
-        return f"{percent} {'less' if self.change < 0 else 'more'} error" if percent != "0 %" else "the same error"
+        percent = f"{abs(100 * self.change):.{0 if abs(self.change) >= 0.01 else 1}f} %"
+        return f"{percent} {'less' if self.change < 0 else 'more'} error" if percent != "0.0 %" else "the same error"
 
 
 def gap(cells: pd.DataFrame, method: str, other: str, blocks: pd.Series | None = None) -> Gap:

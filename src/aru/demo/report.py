@@ -29,6 +29,7 @@ from aru.demo.outcome import (
 
 COVERAGE_OFF = 0.03  # that is named
 SMALL_CHANGE = 0.05  # changes whose intervals are given with a decimal
+MINUS, NO_BREAK = "&minus;", "&nbsp;"
 
 _SCORES = (
     "ND is the absolute error of the median over the sum of actual values: lower is better. Coverage should be close "
@@ -160,36 +161,37 @@ def _tiles(replay: Replay) -> str:
 def _tile(difference: Gap, other: str, where: str) -> str:
     css = "tile even" if not difference.clear else "tile" if difference.change < 0 else "tile worse"
     digits = 1 if abs(difference.change) < SMALL_CHANGE else 0
-    low, high = (f"{100 * end:+.{digits}f}" for end in (difference.low, difference.high))
+    low, high = (f"{100 * end:+.{digits}f}".replace("-", MINUS) for end in (difference.low, difference.high))
+    link = "than" if "%" in difference.words else "as"
+    interval = f"({low} to {high} %)".replace(" ", NO_BREAK)
     return (
-        f'<div class="{css}"><b>{difference.words}</b><span>than {escape(other)} ({low} to {high} %)'
+        f'<div class="{css}"><b>{difference.words}</b><span>{link} {escape(other)} {interval}'
         f"<br>{escape(where)}</span></div>"
     )
 
 
 def _costs(replay: Replay) -> str:
     """Everything where the fitted model is behind, counted."""
-    lines = []
+    lines, off = [], []
     for title, cells in by_novelty(replay.cells).items():
-        weekly = nd_by(cells, monday(cells["ds"]))
+        weekly, by_route = nd_by(cells, monday(cells["ds"])), nd_by(cells, cells["unique_id"])
+        found = []
         for other in weekly.columns.drop("aru"):
-            behind = weekly.index[weekly["aru"] > weekly[other]]
-            days = ", ".join(f"{day.day} {day:%b}" for day in behind)
-            named = f": those of {days}" if days else ""
-            lines.append(f"{title}: {METHODS[other]} had less error in {len(behind)} of {len(weekly)} weeks{named}.")
-    for title, cells in by_novelty(replay.cells).items():
-        by_route = nd_by(cells, cells["unique_id"])
-        for other in (best_rival(cells), "unadapted"):
-            worse = int((by_route["aru"] > by_route[other]).sum())
-            lines.append(f"{title}: {METHODS[other]} is better on {worse} of {len(by_route)}.")
+            days = ", ".join(f"{day.day} {day:%b}" for day in weekly.index[weekly["aru"] > weekly[other]])
+            found += [f"{METHODS[other]} {days.count(',') + 1} ({days})"] if days else []
+        lines.append((f"{title}: weeks of {len(weekly)} in which others had less error", found or ["none"]))
+        worse = {other: int((by_route["aru"] > by_route[other]).sum()) for other in (best_rival(cells), "unadapted")}
+        found = [f"{METHODS[other]} {count}" for other, count in worse.items()]
+        lines.append((f"{title}: routes of {len(by_route)} on which others had less error", found))
     for title, cells in parts(replay).items():
         best, coverage = best_of(cells), score(cells, "aru").coverage
         if best != "aru":
-            figures = f"{METHODS[best]} {score(cells, best).nd:.4f}, {METHODS['aru']} {score(cells, 'aru').nd:.4f}"
-            lines.append(f"{title}: another method has the lowest ND. {figures}.")
-        if abs(coverage - 0.9) > COVERAGE_OFF:
-            lines.append(f"{title}: the 90 % intervals cover {100 * coverage:.1f} %.")
-    return f"<ul>{''.join(f'<li>{escape(line)}</li>' for line in lines)}</ul>"
+            figures = [f"{METHODS[method]} {score(cells, method).nd:.4f}" for method in (best, "aru")]
+            lines.append((f"{title}: another method has the lowest ND", figures))
+        off += [f"{title} {100 * coverage:.1f} %"] if abs(coverage - 0.9) > COVERAGE_OFF else []
+    lines += [("90 % intervals that cover more or less", off)] if off else []
+    items = (f"<li><b>{escape(what)}</b>: {escape('; '.join(found))}</li>" for what, found in lines)
+    return f"<ul>{''.join(items)}</ul>"
 
 
 def _score_table(replay: Replay) -> str:

@@ -25,6 +25,7 @@ from aru.runtime.state import SeriesState
 MOST_PROBLEMS = 20_000
 MOST_NUMBERS = 2**27  # of all problems together, in memory
 LEAST_KNOWN = 3  # rows before an origin
+POSED_TOGETHER = 256  # problems that are posed at once, at least
 
 
 class Series(NamedTuple):
@@ -121,11 +122,24 @@ def pose(learned: LearnedSeries, series: Series, origins: Ints) -> Problems | No
     (model,) = engine.models
     assert isinstance(model, ZeroShot)
     parts: list[Problems] = []
-    for stop in _stops(engine, series, origins):
-        met = model.meet(learned.members_of(stop.series)[0], stop.state.context, engine.common.effects)
-        found = model.problems(met, stop.state.context, stop.rows)
-        parts.append(tree_map(lambda v: v.cpu(), found))
+    for some in _gathered(_stops(engine, series, origins)):
+        context, rows = concat([stop.state.context for stop in some]), concat([stop.rows for stop in some])
+        members = learned.members_of(np.concatenate([stop.series for stop in some]))
+        met = model.meet(members[0], context, engine.common.effects)
+        parts.append(tree_map(lambda v: v.cpu(), model.problems(met, context, rows)))
     return concat(parts) if parts else None
+
+
+def _gathered(stops: Iterator[Stop]) -> Iterator[list[Stop]]:
+    """Stops that are posed together: of few series each, they would cost little but overhead."""
+    some: list[Stop] = []
+    for stop in stops:
+        some.append(stop)
+        if sum(len(s.series) for s in some) >= POSED_TOGETHER:
+            yield some
+            some = []
+    if some:
+        yield some
 
 
 def forecast_held(
