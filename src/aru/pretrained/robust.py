@@ -14,6 +14,10 @@ from aru.nn.distributions import inverse_transform, transform
 
 WILD = 4  # scales by which a value must stick out of its neighbours to count as missing
 LONE, DUE = 2, 5  # how many times further than any other; and if it may be the first of one in every season
+FAR_AWAY, LEAST_AWAY = (
+    10,
+    0.25,
+)  # how many times further from the median than the next, or than this share of the median
 DRIFT = 2  # rows by which such a value may come early or late
 CLOSE = {torch.float32: 1e-6, torch.float64: 1e-10}  # deviations below this share of the location count as zero
 TO_SIGMA = 1.4826  # from the median deviation of normal values to their standard deviation
@@ -71,6 +75,22 @@ def protrusion(values: Tensor, mask: Tensor) -> Tensor:
     other = torch.where(there, F.pad(values[:, :-2], (1, 0)), F.pad(values[:, 2:], (0, 1)))
     out = torch.maximum(here - torch.maximum(other, after), torch.minimum(other, after) - here)
     return torch.where(mask[:, :-1] & mask[:, 1:] & (there | stand_in), out.clamp(min=0), 0.0)
+
+
+def without_lone(values: Tensor, mask: Tensor) -> Tensor:
+    """The mask of the few values of a young series without the one, if any, that is far from all others.
+
+    Of two values none is.
+    """
+    if values.shape[1] < 3:
+        return mask
+    location = median_of(values, mask).nan_to_num(nan=0.0)
+    away: Tensor = torch.where(mask, (values - location).abs(), 0.0)
+    most, second = away.topk(2, 1).values.split(1, 1)
+    near = torch.maximum(second, LEAST_AWAY * location.abs())  # 0 of a series of zeros: its first value may be usual
+    far = (near > 0) & (most > FAR_AWAY * near) & (mask.sum(1, keepdim=True) > 2)
+    without: Tensor = mask & ~((away == most) & far)
+    return without
 
 
 def credible(values: Tensor, mask: Tensor, scale: RobustScale, periods: Tensor | None, steps: int) -> Tensor:
