@@ -1,5 +1,7 @@
 """How pretrained networks take a break or an outlier: `python -m experiments.breaks` writes rows, table and figure.
 
+`python -m experiments.breaks outliers` measures these alone again.
+
 From one row on every series is multiplied by 1.5 ("level"), or by factors of the weekday, in hourly data of the time
 of day ("pattern"). ND of the next h rows, against that of the same values without a break: multiplied throughout. Both
 are means over several breaks, of which each ends another history, a number of rows shorter. Or one value, 3 h rows
@@ -10,9 +12,10 @@ width, differ by more than 10 % from the forecast without it. All rows lie befor
 from __future__ import annotations
 
 import itertools
+import sys
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -147,19 +150,24 @@ def break_table(rows: pd.DataFrame) -> str:
     return table(["ND / usual ND", *names], lines)
 
 
-def main() -> None:
-    """Compute all rows, and write the table and the figure."""
+def main(cases: Sequence[str]) -> None:
+    """Compute rows, and write the table and the figure. Rows of other cases stay as they are."""
+    parts = {"breaks": breaks, "outliers": outliers}
+    wanted = [parts[case] for case in cases or parts]
     rows = []
     for name in PANELS:
         for covariates in (False, True):
             started = time.perf_counter()
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                found = [*breaks(name, covariates), *outliers(name, covariates)]
+                found = [row for part in wanted for row in part(name, covariates)]
             end = {"seconds": round(time.perf_counter() - started, 1), "commit": commit(), "hardware": hardware()}
             rows += [{"dataset": name, "method": SIZE, "covariates": covariates, **row, **end} for row in found]
             print(name, covariates, end["seconds"], flush=True)
     found = pd.DataFrame(rows).round(5)
+    if cases:
+        kept = pd.read_csv(RESULTS)
+        found = pd.concat([kept[~kept.case.isin(found.case.unique())], found], ignore_index=True)
     found.to_csv(RESULTS, index=False)
     draw(found)
     begin, rest = PAGE.read_text().split(BEGIN)
@@ -167,4 +175,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -36,8 +36,7 @@ def quantiles_of(
         return network(z, known, told)
 
     observed = y.isfinite()
-    main = periods[0] if periods else 0
-    return forecast(run, network.size, torch.where(observed, y, 0.0), observed, h, main).cpu().numpy()
+    return forecast(run, network.size, torch.where(observed, y, 0.0), observed, h, periods).cpu().numpy()
 
 
 def forecaster(network: PatchNetwork, batch: int = 1024) -> Forecast:

@@ -78,6 +78,26 @@ def test_median_and_width_are_back_after_three_horizons(models: dict[str, Foreca
     assert wide.mean() == pytest.approx(width.mean(), rel=0.1)
 
 
+def among_others(df: pd.DataFrame) -> tuple[float, float]:
+    """Mean median and width of this young series, in a panel whose covariates are known."""
+    f = Forecaster.from_pretrained("nano", h=H, freq="D", accelerator="cpu", futr_exog_list=["promo"])
+    others = [history(seed=i).assign(unique_id=f"b{i}", y=lambda d, i=i: d.y * (1 + i)) for i in range(8)]
+    f.update(pd.concat(others)[["unique_id", "ds", "y", "promo"]].query("ds <= @df.ds.iloc[-1]"))
+    f.update(df)
+    out = f.predict(ahead(df, f), level=[LEVEL], ids=["a"])
+    return out["aru-median"].mean(), (out[f"aru-hi-{LEVEL}"] - out[f"aru-lo-{LEVEL}"]).mean()
+
+
+@pytest.mark.parametrize("at", [0, 1, 2, 4, 6])
+def test_the_first_values_may_hold_an_outlier(at: int) -> None:
+    """Nothing tells it from the level yet."""
+    young = history(seed=99)[ROWS - at - 1 - 3 * H :].reset_index(drop=True)
+    usual = among_others(young)
+    for y in (999999.0, -1e6, 500.0):
+        young.loc[at, "y"] = y
+        assert among_others(young) == pytest.approx(usual, rel=0.1)
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_a_value_that_is_large_but_not_held_back_has_bounded_influence(
     models: dict[str, Forecaster], name: str

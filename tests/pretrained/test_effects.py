@@ -16,7 +16,16 @@ from typer.testing import CliRunner
 
 from aru import Forecaster, Stream
 from aru.cli import app
-from aru.nn.kernels import EFFECT_AGE, EFFECT_ROBUST, LEVEL_HALF_LIFE, ROUNDING, SIZE_KNOWN, SIZE_ROWS, smooth_numbers
+from aru.nn.kernels import (
+    EFFECT_AGE,
+    EFFECT_ROBUST,
+    FIRST_JUMP,
+    LEVEL_HALF_LIFE,
+    ROUNDING,
+    SIZE_KNOWN,
+    SIZE_ROWS,
+    smooth_numbers,
+)
 from aru.pretrained.effects import EffectSums, absorb, full
 from aru.pretrained.packing import Packing
 from tests.making import flat
@@ -73,6 +82,12 @@ def by_hand(x: Any, y: Any, observed: Any) -> dict[str, Any]:
         if value <= -1:
             negative += 1
             now[k] = level[k] if seen else now[k]
+        small, large = np.sort(np.abs([now[k + 1], level[k + 1]]))
+        early = count <= SIZE_KNOWN or (count == SIZE_KNOWN + 1 and seen == 1)
+        if seen and early and small > 0 and large > FIRST_JUMP * small:
+            count, far = count + 1, np.abs(now - level)[k:]
+            most = np.array([np.log(FIRST_JUMP), (FIRST_JUMP - 1) * small])
+            size, seen = size + (np.minimum(far, most) - size) / count, 0
         if seen:
             away = now - level
             dx, dz = away[:k], np.where(np.abs(away[k:]) <= ROUNDING * np.abs(now[k:]), 0.0, away[k:])

@@ -47,6 +47,18 @@ def test_a_promotion_that_multiplies_is_a_percentage() -> None:
         assert found["low"] < found["effect"] < found["high"] < found["low"] + 8
 
 
+@pytest.mark.parametrize("size", [0.003, 0.3, 1e5])
+def test_a_percentage_is_one_of_y_whatever_its_units(size: float) -> None:
+    """Logarithms are those of 1 + y."""
+    f = opened(("promo",))
+    f.update(PAST.assign(y=size * PAST["y"]))
+    promo, own = row(f.effects(), "promo"), row(f.effects("shop-10"), "promo")
+    assert promo["unit"] == "%"
+    for found in (promo, own):
+        assert found["effect"] == pytest.approx(60, abs=4 if size > 1 else 11)  # where 1 + y is not y, not one effect
+        assert found["low"] < found["effect"] < found["high"]
+
+
 @pytest.mark.filterwarnings("ignore:y lies far outside the range")
 def test_effects_that_add_are_in_units_of_y() -> None:
     df = PAST.assign(y=30 * PAST["promo"] - 20 + np.random.default_rng(0).normal(0, 1, len(PAST)))

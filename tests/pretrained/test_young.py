@@ -18,6 +18,7 @@ from aru.pretrained.newcomers import KNOWN, Newcomers
 from aru.pretrained.patches import LEVELS, MEDIAN
 from aru.pretrained.rehearsal import usual_levels
 from aru.pretrained.restraint import GROWN, RANGES, restrained
+from aru.pretrained.robust import without_lone
 from aru.pretrained.young import HALF_LIFE, YoungSeries, blend, level_ahead, mixed, spread
 
 H = 7
@@ -363,3 +364,21 @@ def test_rows_that_come_later_change_no_forecast_that_was_made(told: Forecaster)
     assert f.runtime.engine.common.epoch > was.epoch
     pd.testing.assert_frame_equal(kept.predict_new(FUTR, STATIC, level=[80]), made_before, check_exact=True)
     assert (f.predict_new(FUTR, STATIC)["aru-median"] > 1.3 * made_before["aru-median"]).all()
+
+
+@pytest.mark.parametrize(
+    ("values", "lone"),
+    [
+        ([10.0, 11.0, 1e6], 2),
+        ([-1e6, 10.0, 10.0, 10.0], 0),
+        ([10.0, 1e6], None),  # either may be right
+        ([0.0, 0.0, 0.0, 5.0], None),  # its first sale
+        ([10.0, 11.0, 20.0, 9.0], None),
+        ([10.0, 1e6, 1e6, 11.0], None),
+    ],
+)
+def test_a_lone_value_far_from_all_others_is_no_part_of_the_level(values: list[float], lone: int | None) -> None:
+    row = torch.tensor([[7e7, *values]], dtype=torch.float64)
+    known = torch.tensor([[False, *(True for _ in values)]])
+    left = without_lone(row, known)
+    assert (known & ~left)[0].nonzero().flatten().tolist() == ([] if lone is None else [1 + lone])

@@ -63,7 +63,8 @@ class NumberColumn:
         return f"{quoted(self.name)} lies far outside of {self.low:g} to {self.high:g} in {share} ({examples})"
 
     def _rescale(self, values: Floats) -> Floats:
-        return (values - self.low) / ((self.high - self.low) or 1.0)
+        low, high = (self.low, self.high) if self.middle is None else self._range
+        return (values - low) / ((high - low) or 1.0)
 
 
 @dataclasses.dataclass(frozen=True)

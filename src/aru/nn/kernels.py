@@ -211,6 +211,7 @@ LEVEL_HALF_LIFE = 20.0  # rows; of the local level that values and regressors ar
 EFFECT_ROBUST = 2.0  # a deviation beyond as many mean absolute ones has the influence of one that large
 SIZE_ROWS = 100  # rows; over which the mean absolute deviation is taken
 SIZE_KNOWN = 5  # deviations seen before any is called large
+FIRST_JUMP = 8.0  # times the level, or a part of it as small, by which one of these is no deviation but another level
 ROUNDING = 1e-9  # deviations below this share of the value are rounding
 
 
@@ -250,6 +251,15 @@ def _absorb_effects(xx, xz, zz, weight, slope, level, seen, size, rows, negative
                 negative[i] += 1
                 if seen[i] > 0:
                     z[0] = level[i, k]  # no logarithm: nothing is learned from it
+            first = rows[i] <= SIZE_KNOWN or (rows[i] == SIZE_KNOWN + 1 and seen[i] == 1)
+            small, large = min(abs(z[1]), abs(level[i, k + 1])), max(abs(z[1]), abs(level[i, k + 1]))
+            if seen[i] > 0 and first and small > 0 and large > FIRST_JUMP * small:
+                rows[i] += 1
+                for a in range(2):
+                    most = (FIRST_JUMP - 1) * small if a else np.log(FIRST_JUMP)  # as large as a deviation may be
+                    far = min(abs(z[a] - level[i, k + a]), most)
+                    size[i, a] += (far - size[i, a]) / rows[i]
+                seen[i] = 0
             if seen[i] > 0:
                 whole = seen[i] / (seen[i] + 1.0)
                 w = whole

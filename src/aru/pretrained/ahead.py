@@ -25,17 +25,17 @@ def forecast(
     y: Float[Tensor, "series rows"],
     observed: Bool[Tensor, "series rows"],
     h: int,
-    period: int,
+    periods: tuple[int, int] | None,
     x: Float[Tensor, "series h k"] | None = None,
 ) -> Float[Tensor, "series h level"]:
-    """Quantiles of the next h values, with covariates x. Beyond 64 steps five quantiles are fed on, each as a past.
+    """Quantiles of the next h values, with covariates x and the periods that the network is told, if any.
 
-    What the network says about the five is pooled. Feeding the median alone makes later intervals far too narrow. The
-    fed steps are smoother than real ones, so that the outer quantiles would close in; they may not, and those of a
-    random walk go on spreading.
+    Beyond 64 steps five quantiles are fed on, each as a past. What the network says about the five is pooled. Feeding
+    the median alone makes later intervals far too narrow. The fed steps are smoother than real ones, so that the outer
+    quantiles would close in; they may not, and those of a random walk go on spreading.
     """
     n, fed = len(y), [LEVELS.index(level) for level in FED]
-    blocks = [_next_steps(run, shape, y, observed, min(h, HORIZON), _block(x, 0))]
+    blocks = [_next_steps(run, shape, y, observed, min(h, HORIZON), periods, _block(x, 0))]
     paths, known = (v.repeat_interleave(len(fed), 0) for v in (y, observed)) if h > HORIZON else (y, observed)
     while len(blocks) * HORIZON < h:
         steps = blocks[-1][..., fed].transpose(1, 2).reshape(len(paths), HORIZON)
@@ -43,8 +43,8 @@ def forecast(
         known = F.pad(known, (0, HORIZON), value=True)[:, -CONTEXT:]
         later = _block(x, len(blocks))
         later = None if later is None else later.repeat_interleave(len(fed), 0)
-        blocks.append(pool(_next_steps(run, shape, paths, known, HORIZON, later).unflatten(0, (n, len(fed)))))
-    return keep_width(torch.cat(blocks, 1), period)[:, :h]
+        blocks.append(pool(_next_steps(run, shape, paths, known, HORIZON, periods, later).unflatten(0, (n, len(fed)))))
+    return keep_width(torch.cat(blocks, 1), periods[0] if periods else 0)[:, :h]
 
 
 def _block(x: Tensor | None, block: int) -> Tensor | None:
@@ -56,7 +56,13 @@ def _block(x: Tensor | None, block: int) -> Tensor | None:
 
 
 def _next_steps(
-    run: Run, shape: PatchShape, y: Tensor, observed: Tensor, steps: int, x: Tensor | None = None
+    run: Run,
+    shape: PatchShape,
+    y: Tensor,
+    observed: Tensor,
+    steps: int,
+    periods: tuple[int, int] | None,
+    x: Tensor | None,
 ) -> Tensor:
     """Quantiles of the next values, at most 64. A series is read from its first value on, padded to whole patches.
 
@@ -65,13 +71,14 @@ def _next_steps(
     """
     length = y.shape[1] - observed.to(torch.int8).argmax(1)
     rows = _padded(shape, y.shape[1], y.device)[length]
+    told = None if periods is None else torch.tensor([periods], device=y.device)
     out = y.new_empty(len(y), steps, len(LEVELS))
     for count in rows.unique().tolist():
         index = (rows == count).nonzero().squeeze(-1)
         missing = max(count - y.shape[1], 0)
         values, mask = (F.pad(v[index, -count:], (missing, 0)) for v in (y, observed))
         scale = robust_scale(values, mask)
-        mask = credible(values, mask, scale)
+        mask = credible(values, mask, scale, told, steps)
         z = torch.where(mask, scale.squash(values), 0.0)
         made = run(z, mask.float(), None if x is None else x[index])
         out[index] = scale.restore(made[:, :steps].double())

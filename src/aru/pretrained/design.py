@@ -28,12 +28,17 @@ from aru.settings import Settings
 
 FEW_VALUES = 20  # values of a number that are read as levels
 MAIN_VALUES, MOSTLY = 8, 0.95  # or so many values that make up this share of the rows
+TIMES_SEEN = 4  # rows of a value in the mean: fewer say little about which values there are
 RARE, FEWEST_ROWS = 1e-3, 20  # share of rows, and rows, below which a level is one of the others
 MOST_LEVELS = 24  # levels of a column with a regressor of their own
 LONG_SPAN = 1.2  # years that the rows must span for regressors of the month
 HALF_LIVES = ("3", "24")  # rows; of moving averages of numbers
 OFTEN = 2  # times that a holiday must have come to have an effect of its own
 SEASONS_SEEN, ROWS_SEEN = 1.5, 20  # seasons, and rows, after which the network knows a season better than the panel
+RANGE_ROWS, ROOM = (
+    100,
+    0.125,
+)  # a range that fewer rows have shown is this share of it wider for every time they are fewer
 ENTRY_RANGES = 4.0  # ranges of the others beyond which a number is one entry gone wrong
 UNIT_SAMPLE = 2**16  # rows from which the units of regressors are found
 
@@ -118,16 +123,19 @@ def _read(name: str, column: Column, rows: Ints) -> NumberColumn | CategoryColum
     if len(known) == 0:
         return NumberColumn(name, 0.0, 1.0, 0.0)
     values, count = np.unique(known, return_counts=True)
+    seen = len(known) >= TIMES_SEEN * len(values)
     few = len(values) <= FEW_VALUES or np.sort(count)[-MAIN_VALUES:].sum() > MOSTLY * len(known)
-    if len(values) > 2 and few:
+    if len(values) > 2 and few and seen:
         levels = values[np.argsort(-count, kind="stable")[: 1 + MOST_LEVELS]].tolist()
         middle = float(np.quantile(known, 0.5, method="lower"))
         missing = 1 + levels.index(middle) if middle in levels else 1
         return CategoryColumn(name, tuple(f"{level:.17g}" for level in levels), levels=True, missing=missing)
-    usual = known if len(values) == 2 else _usual(known)
+    flag = len(values) == 2 and (seen or set(values.tolist()) == {0.0, 1.0})
+    usual = known if flag else _usual(known)
     unit = float(usual.std()) or float(abs(usual[0])) or 1.0
-    ends = float(usual.min()), float(usual.max())
-    return NumberColumn(name, *ends, float(np.median(known)), unit, len(values) == 2)
+    low, high = float(usual.min()), float(usual.max())
+    room = 0.0 if flag else ROOM * max(RANGE_ROWS / len(usual) - 1, 0.0) * (high - low)
+    return NumberColumn(name, low - room, high + room, float(np.median(known)), unit, flag)
 
 
 def _usual(values: Floats) -> Floats:

@@ -59,7 +59,11 @@ class EffectSums(NamedTuple):
 
 
 def absorb(sums: EffectSums, x: Tensor, y: Tensor, observed: Tensor, steps: Tensor) -> EffectSums:
-    """Take in the first `steps` of the (series, row) rows with regressors (series, row, k)."""
+    """Take in the first `steps` of the (series, row) rows with regressors (series, row, k).
+
+    While few deviations are known, a value of eight times the level, or an eighth of it, begins another level, and
+    nothing is learned from the step: it may be an outlier, or the way back from one.
+    """
     device = sums.xx.device
     on_cpu = [value.cpu() for value in sums[:-2]]
     new = absorb_effects(on_cpu, *(value.cpu() for value in (x, y, observed, steps)))

@@ -12,7 +12,13 @@ from torch.nn import functional as F
 
 from aru.nn.distributions import inverse_transform, transform
 
-WILD = 5  # how many times further than anything else a value must stick out to count as missing
+WILD = 4  # scales by which a value must stick out of its neighbours to count as missing
+LONE, DUE = 2, 5  # how many times further than any other; and if it may be the first of one in every season
+FAR_AWAY, LEAST_AWAY = (
+    10,
+    0.25,
+)  # how many times further from the median than the next, or than this share of the median
+DRIFT = 2  # rows by which such a value may come early or late
 CLOSE = {torch.float32: 1e-6, torch.float64: 1e-10}  # deviations below this share of the location count as zero
 TO_SIGMA = 1.4826  # from the median deviation of normal values to their standard deviation
 FARTHEST_RATIO = math.sinh(10)  # values further away than so many double scales count as that far
@@ -71,13 +77,45 @@ def protrusion(values: Tensor, mask: Tensor) -> Tensor:
     return torch.where(mask[:, :-1] & mask[:, 1:] & (there | stand_in), out.clamp(min=0), 0.0)
 
 
-def credible(values: Tensor, mask: Tensor, scale: RobustScale) -> Tensor:
-    """The mask without the one value, if any, that is too wild to be read.
+def without_lone(values: Tensor, mask: Tensor) -> Tensor:
+    """The mask of the few values of a young series without the one, if any, that is far from all others.
 
-    It sticks out of its neighbours by more than 5 scales, and 5 times further than any other value. The last row never
-    does: it may be the first of a new level.
+    Of two values none is.
+    """
+    if values.shape[1] < 3:
+        return mask
+    location = median_of(values, mask).nan_to_num(nan=0.0)
+    away: Tensor = torch.where(mask, (values - location).abs(), 0.0)
+    most, second = away.topk(2, 1).values.split(1, 1)
+    near = torch.maximum(second, LEAST_AWAY * location.abs())  # 0 of a series of zeros: its first value may be usual
+    far = (near > 0) & (most > FAR_AWAY * near) & (mask.sum(1, keepdim=True) > 2)
+    without: Tensor = mask & ~((away == most) & far)
+    return without
+
+
+def credible(values: Tensor, mask: Tensor, scale: RobustScale, periods: Tensor | None, steps: int) -> Tensor:
+    """The mask without the one value, if any, that is too wild to be read when some steps ahead are forecast.
+
+    It sticks out of its neighbours by more than 4 scales, and twice as far as any other value; 5 times if it may come
+    again in these steps (`_due`). The last row never does: it may be the first of a new level.
     """
     out = protrusion(values, mask)
-    most, second = out.topk(2, 1).values.split(1, 1)
-    wild = (out == most) & (most > WILD * torch.maximum(second, scale.scale))
+    furthest = out.topk(2, 1)
+    most, second = furthest.values.split(1, 1)
+    factor = torch.where(_due(furthest.indices[:, :1], mask, periods, steps), DUE, LONE)
+    wild = (out == most) & (most > torch.maximum(factor * second, WILD * scale.scale))
     return mask & ~F.pad(wild, (0, 1))
+
+
+def _due(row: Tensor, mask: Tensor, periods: Tensor | None, steps: int) -> Tensor:
+    """Whether what came once, in this row of each series, may be yearly, say, and come again in the steps ahead.
+
+    The season must be longer than what is known before the row, or it would have come then, and end in these steps. Of
+    unknown seasons, periods of 0 or None, one may be so.
+    """
+    before = row - mask.to(torch.int8).argmax(1, keepdim=True) - DRIFT
+    low, high = mask.shape[1] - row - DRIFT, mask.shape[1] - row + steps + DRIFT
+    if periods is None:
+        return before < high
+    fits = (periods > before) & (periods >= low) & (periods < high)
+    return torch.where((periods > 0).any(1, keepdim=True), fits.any(1, keepdim=True), before < high)

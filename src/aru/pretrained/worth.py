@@ -78,7 +78,9 @@ def worth_of_panel(sums: EffectSums, traits: Array, common: CommonEffects, schem
     deviation = np.sqrt(begun.var(0) + weights**2 @ common.spread.numpy()) * unit
     total, weight, all_ = _moved(local, listed, schema), *_sizes(sums, common, local)
     typical = np.sqrt(total.sum(0) / max(weight.sum(), 1e-30)) * unit
-    return _readable(common.way, middle, deviation, typical, total.sum(0) / max(all_.sum(), 1e-30))
+    factors = _of_value(sums)
+    factor = np.array(np.median(factors) if len(factors) else 1.0)
+    return _readable(common.way, factor, middle, deviation, typical, total.sum(0) / max(all_.sum(), 1e-30))
 
 
 def worth_of_series(sums: EffectSums, traits: Array, common: CommonEffects, schema: Schema) -> Worth:
@@ -96,15 +98,23 @@ def _part(sums: EffectSums, traits: Array, common: CommonEffects, schema: Schema
     weight, all_ = (np.maximum(v, 1e-30)[:, None] for v in _sizes(sums, common, local))
     total = _moved(local, listed, schema)
     typical = np.sqrt(total / weight) * local.unit[:, None]
-    return _readable(common.way, *(v.ravel() for v in (middle, deviation, typical, total / all_)))
+    factor = np.repeat(_of_value(sums), len(listed))
+    return _readable(common.way, factor, *(v.ravel() for v in (middle, deviation, typical, total / all_)))
 
 
-def _readable(way: int, middle: Array, deviation: Array, typical: Array, share: Array) -> Worth:
-    """Percentages of logarithms, units of y else."""
+def _of_value(sums: EffectSums) -> Array:
+    """(1 + y) / y at the usual level y of each series: effects multiply 1 + y, and are read as percentages of y."""
+    level = np.expm1(sums.level[:, sums.xz.shape[-1] + LOGS].cpu().numpy())
+    out: Array = np.where(level > 0, 1 + 1 / np.where(level > 0, level, 1.0), 1.0)
+    return out
+
+
+def _readable(way: int, factor: Array, middle: Array, deviation: Array, typical: Array, share: Array) -> Worth:
+    """Percentages where effects multiply, units of y else."""
     away = NormalDist().inv_cdf((1 + INTERVAL) / 2) * deviation
     found = Worth(middle, middle - away, middle + away, typical, 100 * np.clip(share, 0, 1))
     if way == LOGS:
-        percent = [100 * np.expm1(np.clip(value, -50, 50)) for value in found[:-1]]
+        percent = [100 * factor * np.expm1(np.clip(value, -50, 50)) for value in found[:-1]]
         found = Worth._make([*percent, found.share])
     return found
 

@@ -16,6 +16,7 @@ from aru.pretrained.effects import LOGS, shown
 from aru.pretrained.newcomers import Newcomers
 from aru.pretrained.patches import MEDIAN
 from aru.pretrained.restraint import GROWN
+from aru.pretrained.robust import without_lone
 
 HALF_LIFE = 10.0  # rows
 NEARLY_NONE = -0.999  # the smallest y whose log1p is taken
@@ -41,7 +42,7 @@ def usual_level(usual: Tensor, logs: bool, middle: Tensor, way: int) -> Tensor:
 def level_ahead(young: YoungSeries, rows: Tensor) -> Float[Tensor, "series step"]:
     """The median of y in the rows ahead, if the level stays."""
     age = torch.arange(young.read.shape[1] - 1, -1, -1, dtype=torch.float64, device=young.read.device)
-    weight = torch.where(young.observed, 0.5 ** (age / HALF_LIFE), 0.0)
+    weight = torch.where(without_lone(young.read, young.observed), 0.5 ** (age / HALF_LIFE), 0.0)
     z = young.read.clamp(min=NEARLY_NONE).log1p() if young.way == LOGS else young.read
     begin = torch.where(young.observed.any(1), rows.to(young.read), 1.0)
     level = ((weight * z).sum(1) + begin * young.usual) / (weight.sum(1) + begin)
@@ -51,8 +52,9 @@ def level_ahead(young: YoungSeries, rows: Tensor) -> Float[Tensor, "series step"
 
 def sizes(young: YoungSeries, typical: Tensor) -> Float[Tensor, " series"]:
     """Mean |y| of each series, a typical one without values."""
-    total = torch.where(young.observed, young.read.abs(), 0.0).sum(1)
-    mean = total / young.observed.sum(1).clamp(min=1)
+    known = without_lone(young.read, young.observed)
+    total = torch.where(known, young.read.abs(), 0.0).sum(1)
+    mean = total / known.sum(1).clamp(min=1)
     return torch.where(mean > 0, mean, typical)
 
 

@@ -221,12 +221,12 @@ class ZeroShot(Model):
         self, y: Tensor, read: Tensor, observed: Tensor, h: int, x: Tensor | None = None
     ) -> Float[Tensor, "series step level"]:
         """The network's quantiles of the next h values, of what it reads; kept within reason where series are short."""
-        season, period = (self.periods or (UNKNOWN_SEASON,))[0], (self.periods or (0,))[0]
+        season = self.periods[0] if self.periods else UNKNOWN_SEASON
         nonnegative, _ = self._support(y, observed)
 
         def part(lo: int, hi: int) -> Tensor:
             covariates = None if x is None else x[lo:hi]
-            values = forecast(self._run, self.shape, read[lo:hi], observed[lo:hi], h, period, covariates)
+            values = forecast(self._run, self.shape, read[lo:hi], observed[lo:hi], h, self.periods, covariates)
             return restrained(values, read[lo:hi], observed[lo:hi], nonnegative[lo:hi], season)
 
         parts = in_parallel(part, len(read), self.part if read.device.type == "cpu" else len(read) or 1)

@@ -99,9 +99,10 @@ def read(reading: Reading, network: PatchNetwork, periods: tuple[int, int] | Non
     known = F.pad(known[:, -rows:], (missing, 0))
     values = torch.where(known, F.pad(reading.past[:, -rows:], (missing, 0)), 0.0)
     scale = robust_scale(values, known)
-    mask = credible(values, known, scale)
+    told = None if periods is None else torch.tensor([periods], device=values.device)
+    mask = credible(values, known, scale, told, min(reading.came.shape[1], HORIZON))
     z = torch.where(mask, scale.squash(values), 0.0)
-    told = found(z, mask.float()) if periods is None else torch.tensor([periods], device=z.device)
+    told = found(z, mask.float()) if told is None else told
     return TuningInputs(z, mask.float(), told, scale)
 
 
