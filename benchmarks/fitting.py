@@ -21,7 +21,17 @@ from experiments.defaults import FIXED, PLAIN, task_of
 from experiments.learning import FLIGHTS
 from experiments.make import QUIET, told
 
-PANELS = (*PLAIN, "tourism_monthly", "m4_hourly", "parts", "electricity_10", "gefcom2012", FLIGHTS, "walmart", "rossmann")
+PANELS = (
+    *PLAIN,
+    "tourism_monthly",
+    "m4_hourly",
+    "parts",
+    "electricity_10",
+    "gefcom2012",
+    FLIGHTS,
+    "walmart",
+    "rossmann",
+)
 
 
 def measure(name: str, series: int | None = None, steps: int | None = None) -> dict[str, Any]:

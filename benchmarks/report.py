@@ -379,6 +379,23 @@ def sizing() -> str:
     return f"{table(head, rows)}\n\n{_machine(found)}{source('sizing.json', found)}"
 
 
+def fitting() -> str:
+    found = read("fitting.json")
+    rows = [
+        (
+            r["panel"],
+            f"{r['series']:,}",
+            f"{r['rows']:,}",
+            f"{r['seconds']:,.0f}",
+            f"{r['cpu_seconds']:,.0f}",
+            r["chosen"],
+        )
+        for r in found["panels"]
+    ]
+    head = ["panel", "series", "rows of a typical one", "seconds", "of the processor", "the network"]
+    return f"{table(head, rows)}\n\n`python -m benchmarks.fitting`; {_machine(found)}{source('fitting.json', found)}"
+
+
 def soak() -> str:
     found = read("soak.json")
     r = found["soak"]
@@ -418,6 +435,7 @@ PAGES = {
     "pretrained.md": {"pretrained": pretrained},
     "learning.md": {"learning": learning},
     "howto/cost.md": {"budget": budget},
+    "choosing.md": {"fitting": fitting},
 }
 
 
