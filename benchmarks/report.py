@@ -5,37 +5,12 @@ python -m benchmarks.report
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from benchmarks import figures, summary
-from benchmarks.aims import postgres_goals, spark_goals
-
-ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "benchmarks" / "results"
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
-    return "\n".join([*lines, *("| " + " | ".join(map(str, row)) + " |" for row in rows)])
-
-
-def called(value: Any) -> Any:
-    """What readers call a method: "aru" in these result files is the recurrent network."""
-    return "aru-rnn" if value == "aru" else value
-
-
-def read(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((RESULTS / name).read_text())
-    return found
-
-
-def source(name: str, what: Any) -> str:
-    return f"`benchmarks/results/{name}`, commit {what['commit']}, {what['date']}."
+from benchmarks import figures, production_tables, summary
+from benchmarks.tables import RESULTS, ROOT, called, machine, read, source, table
 
 
 def in_a_minute() -> str:
@@ -123,7 +98,7 @@ def cost() -> str:
     head = ["method", "at an observation", "ND", "training, s", *sizes]
     versions = "; ".join(dict.fromkeys(method["version"] for method in ordered))
     picture = "![Error against cost per observation](figures/cost.svg)"
-    return f"{picture}\n\n{table(head, rows)}\n\n{_machine(found)}{source('cost.json', found)}\n\n{versions}."
+    return f"{picture}\n\n{table(head, rows)}\n\n{machine(found)}{source('cost.json', found)}\n\n{versions}."
 
 
 def growth() -> str:
@@ -140,7 +115,7 @@ def growth() -> str:
         ]
         parts.append(table(head, rows))
     picture = "![Growth of cost and memory](figures/growth.svg)"
-    return "\n\n".join([picture, *parts, _machine(found) + source("growth.json", found)])
+    return "\n\n".join([picture, *parts, machine(found) + source("growth.json", found)])
 
 
 def update() -> str:
@@ -190,108 +165,8 @@ def stream() -> str:
         for r in found["history"]
     ]
     one = table(["observations before", "store", "given and returned as", "p50 ms", "p99 ms"], single)
-    origin = _machine(found) + source("stream.json", found)
+    origin = machine(found) + source("stream.json", found)
     return f"{table(head, rows)}\n\nOne update and its forecast:\n\n{one}\n\n{origin}"
-
-
-def service() -> str:
-    found = read("service.json")
-    rows = [
-        (
-            r["clients"],
-            "on" if r["monitor"] else "off",
-            f"{r['updates_per_second']:,}",
-            f"{r['updates_per_cpu_second']:,}",
-            r["p50_ms"],
-            r["p99_ms"],
-        )
-        for r in found["single"]
-    ]
-    head = ["clients", "monitoring", "updates/s", "per CPU second", "p50 ms", "p99 ms"]
-    return f"{table(head, rows)}\n\n{_machine(found)}{source('service.json', found)}"
-
-
-def postgres() -> str:
-    found = read("postgres.json")
-    bulk = [
-        (
-            f"{r['series']:,}",
-            f"{r['sqlite_per_second']:,}",
-            f"{r['postgres_per_second']:,}",
-            r["ratio"],
-            f"{r['sqlite_cpu_us']:.0f}",
-            f"{r['postgres_cpu_us']:.0f} + {r['server_cpu_us']:.0f}",
-        )
-        for r in found["bulk"]
-    ]
-    head = ["series", "SQLite/s", "PostgreSQL/s", "ratio", "SQLite, CPU", "PostgreSQL, CPU, client + server"]
-    single = [
-        (
-            r["clients"],
-            r["store"],
-            f"{r['per_second']:,.0f}",
-            r["p50_ms"],
-            f"{r['service_cpu_us']:,.0f} + {r['server_cpu_us']:,.0f} + {r['client_cpu_us']:,.0f}",
-            f"{min(r['clients'], 2 if '2' in r['store'] else 1) * 1e6 / r['service_cpu_us']:,.0f}",
-        )
-        for r in found["single"]
-    ]
-    posts = [
-        "clients",
-        "states in",
-        "posts/s",
-        "p50 ms",
-        "CPU: service + server + client",
-        "bound by the service's CPU",
-    ]
-    text = "Posts of one observation, each client waiting for its answer; microseconds of CPU for each:"
-    origin = _machine(found) + source("postgres.json", found)
-    return f"{table(head, bulk)}\n\n{text}\n\n{table(posts, single)}\n\n{origin}"
-
-
-def postgres_aims() -> str:
-    return table(["aim", "found", ""], postgres_goals(read("postgres.json")))
-
-
-def spark_aims() -> str:
-    return table(["aim", "found", ""], spark_goals(read("spark.json")))
-
-
-def spark() -> str:
-    found = read("spark.json")
-    rows = [
-        (
-            f"{r['series']:,}",
-            r["shards"],
-            f"{r['dense']['events_per_second']:,} events/s",
-            f"{r['dense']['cpu_us_per_event']} µs",
-            f"{r['doubled']['events_per_second']:,} events/s",
-            f"{r['sparse']['rows_per_batch']:,} events in {r['sparse']['seconds_per_batch']:.1f} s",
-            f"{r['dense']['write_amplification']}, {r['sparse']['write_amplification']}",
-        )
-        for r in found["streams"]
-    ]
-    dense, sparse = "dense: every series a batch", "sparse: 1 series in 100 a batch"
-    head = ["series", "shards", dense, "CPU per event", "twice", sparse, "written per changed record: dense, sparse"]
-    return f"{table(head, rows)}\n\n{_machine(found)}{source('spark.json', found)}"
-
-
-def layouts() -> str:
-    found = read("spark.json")
-    rows = [
-        (
-            r["layout"],
-            f"{r['state_us_per_event'] / 1000:.2f} ms",
-            f"{r['dense']['events_per_second']:,} events/s",
-            f"{r['dense']['cpu_us_per_event']} µs",
-            f"{r['sparse']['seconds_per_batch']:.1f} s",
-            f"{r['sparse']['write_amplification']:.1f}",
-        )
-        for r in found["layouts"]
-    ]
-    batch = found["layouts"][0]["sparse"]["rows_per_batch"]
-    head = ["layout", "reading and writing an event", "dense", "CPU per event"]
-    return table([*head, f"sparse batch of {batch}", "written per changed record, sparse"], rows)
 
 
 def pretrained() -> str:
@@ -316,7 +191,7 @@ def pretrained() -> str:
     rest = ["one forecast, ms (torch)", "updates/s", "one update, ms", "bytes of a state"]
     head = ["weights", "parameters", *speeds, *rest]
     about = f"{found['series']:,} series of {found['rows']:,} rows, h = {found['h']}; "
-    return f"{table(head, rows)}\n\n{about}{_machine(found)}{source('pretrained.json', found)}"
+    return f"{table(head, rows)}\n\n{about}{machine(found)}{source('pretrained.json', found)}"
 
 
 def budget() -> str:
@@ -335,7 +210,7 @@ def budget() -> str:
     million_series = ["a million forecasts, CPU minutes", "bytes of a state", "a million states, GB"]
     head = ["weights", "one forecast, ms", "forecasts per CPU second", *million_series]
     about = f"Series of {found['rows']:,} rows, h = {found['h']}; "
-    return f"{table(head, rows)}\n\n{about}{_machine(found)}{source('pretrained.json', found)}"
+    return f"{table(head, rows)}\n\n{about}{machine(found)}{source('pretrained.json', found)}"
 
 
 def learning() -> str:
@@ -356,27 +231,7 @@ def learning() -> str:
     each = ["one update, microseconds", "one forecast", "of which the network", "an epoch of all series, ms"]
     head = ["covariates", "regressors", "rows of history", *each, "bytes of a state"]
     about = f"CPU time in calls with {found['series']} series, h = {found['h']}, weights {found['weights']}; "
-    return f"{table(head, rows)}\n\n{about}{_machine(found)}{source('learning.json', found)}"
-
-
-def sizing() -> str:
-    found = read("sizing.json")
-    rows = [
-        (
-            f"{r['series']:,}",
-            {"sqlite": "SQLite", "postgres": "PostgreSQL"}[r["store"]],
-            f"{r['rows_per_second']:,}",
-            f"{r['memory_mb']:,} ({r['idle_memory_mb']:,})",
-            f"{r['store_bytes_per_series'] / 1000:.1f}",
-            f"{r['monitor_bytes_per_series'] / 1000:.1f}" if r["monitor_bytes_per_series"] else "",
-            f"{r['kept_bytes_per_row']:.0f}",
-            f"{r['store_mb']:,}",
-        )
-        for r in found["sizing"]
-    ]
-    each = ["kB a series: states", "monitor", "bytes a kept row", "MB in all, 24 rows kept"]
-    head = ["series", "store", "rows/s in bulk", "memory, MB (at first)", *each]
-    return f"{table(head, rows)}\n\n{_machine(found)}{source('sizing.json', found)}"
+    return f"{table(head, rows)}\n\n{about}{machine(found)}{source('learning.json', found)}"
 
 
 def fitting() -> str:
@@ -393,25 +248,7 @@ def fitting() -> str:
         for r in found["panels"]
     ]
     head = ["panel", "series", "rows of a typical one", "seconds", "of the processor", "the network"]
-    return f"{table(head, rows)}\n\n`python -m benchmarks.fitting`; {_machine(found)}{source('fitting.json', found)}"
-
-
-def soak() -> str:
-    found = read("soak.json")
-    r = found["soak"]
-    memory = r["memory_mb"]
-    facts = {
-        "capacity, requests/s": f"{r['capacity_per_second']:,}",
-        "sent, requests/s": f"{r['sent_per_second']:,} for {r['minutes']:g} minutes",
-        "failed": f"{r['failed']:,} of {r['requests']:,}",
-        "p50, p90, p99, longest, ms": ", ".join(
-            f"{r[name]:,}" for name in ("p50_ms", "p90_ms", "p99_ms", "longest_ms")
-        ),
-        "cores in use": r["cpu"],
-        "memory, MB": f"{memory['first_quarter']:,} in the first quarter, {memory['last_quarter']:,} in the last "
-        f"({100 * r['growth']:+.1f} %)",
-    }
-    return f"{table(['', ''], facts.items())}\n\n{_machine(found)}{source('soak.json', found)}"
+    return f"{table(head, rows)}\n\n`python -m benchmarks.fitting`; {machine(found)}{source('fitting.json', found)}"
 
 
 PAGES = {
@@ -426,23 +263,21 @@ PAGES = {
         "cost": cost,
         "growth": growth,
         "stream": stream,
-        "service": service,
-        "postgres": postgres,
-        "postgres-aims": postgres_aims,
+        "service": production_tables.service,
+        "postgres": production_tables.postgres,
+        "postgres-aims": production_tables.postgres_aims,
     },
-    "operations.md": {"sizing": sizing, "soak": soak},
-    "scale.md": {"spark": spark, "spark-aims": spark_aims, "layouts": layouts},
+    "operations.md": {"sizing": production_tables.sizing, "soak": production_tables.soak},
+    "scale.md": {
+        "spark": production_tables.spark,
+        "spark-aims": production_tables.spark_aims,
+        "layouts": production_tables.layouts,
+    },
     "pretrained.md": {"pretrained": pretrained},
     "learning.md": {"learning": learning},
     "howto/cost.md": {"budget": budget},
     "choosing.md": {"fitting": fitting},
 }
-
-
-def _machine(found: dict[str, Any]) -> str:
-    machine = found["machine"]
-    before, after = machine["load_average"][0], machine["load_average_after"][0]
-    return f"{machine['cores']} cores, {machine['threads']} threads of torch, load {before:.1f} to {after:.1f}; "
 
 
 def main() -> None:
