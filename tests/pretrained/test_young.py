@@ -206,6 +206,25 @@ def test_a_panel_of_levels_trusts_them_and_one_of_walks_does_not(told: Forecaste
     assert wide[1][-1] > 2 * wide[0][-1]
 
 
+@pytest.mark.parametrize(("kinds", "trusted"), [(("flat", "flat", "flat"), True), (("flat", "walk", "grows"), False)])
+def test_a_few_series_are_believed_if_they_agree(kinds: tuple[str, ...], trusted: bool) -> None:
+    rng, row = np.random.default_rng(1), np.arange(60)
+    made_up = {
+        "flat": lambda: 100 + 10 * rng.normal(size=60),
+        "walk": lambda: 100 * np.exp(np.cumsum(0.08 * rng.normal(size=60))),
+        "grows": lambda: 100 * 1.02**row * np.exp(0.03 * rng.normal(size=60)),
+    }
+    quarters = pd.date_range("2010-01-01", periods=60, freq="QS")
+    df = pd.concat(
+        pd.DataFrame({"unique_id": f"{kind}{i}", "ds": quarters, "y": made_up[kind](), "flag": rng.integers(0, 2, 60)})
+        for i, kind in enumerate(kinds)
+    )
+    f = Forecaster.from_pretrained("nano", h=8, freq="QS", futr_exog_list=["flag"])
+    f.update(df)
+    weights = newcomers_of(f).weight[:, 0]
+    assert weights.min() >= 0.5 if trusted else weights.max() <= 0.1
+
+
 def without_newcomers(f: Forecaster) -> Forecaster:
     """The same effects, but nothing about how series begin."""
     twin, common = copy.copy(f), f.runtime.engine.common

@@ -7,6 +7,7 @@ record does not hold.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -15,6 +16,7 @@ import torch
 from jaxtyping import Bool, Float
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional as F
 
 from aru.nn.tree import take, tree_map
 from aru.nn.windows import Context, all_values
@@ -46,8 +48,8 @@ SPREAD_OUT = 0.618  # of the way between two origins, by which those of the next
 ROWS = torch.tensor([0.0, 0.03, 0.1, 0.2, 0.4, 0.8], dtype=torch.float64)  # of the usual level: one is chosen
 FIRST = 3  # of `KNOWN`, which decide about it
 CLEARLY = 0.999  # ratio of errors below which more of such rows are chosen
+CAUTION = 0.5  # standard errors of a gain, from series to series, that are taken off it
 SHARES = torch.linspace(0, 1, 11, dtype=torch.float64)  # weights of the level, of which one is chosen
-HESITATION = 0.1  # loss, as a share, that a weight of 1 must save in a single series; less where there are more
 LEVEL_ROUNDS, MOST_LEVERAGE = 20, 0.95
 
 
@@ -163,7 +165,12 @@ class _Scene(NamedTuple):
     young: YoungSeries
     truth: Float[Tensor, "stretch step"]  # NaN where missing
     size: Float[Tensor, " stretch"]  # mean |y|
-    series: int  # how many they are of
+    of: Ints  # the series of each, counted from 0
+
+    @property
+    def series(self) -> int:
+        """How many they are of."""
+        return int(self.of.max()) + 1
 
     def rivals(self, run: Network, begin: Newcomers, error: Tensor) -> _Rivals:
         """What the network says, and what the level says with these quantiles of its errors."""
@@ -204,7 +211,7 @@ def _scene(
     level = usual_level(usual[torch.from_numpy(series)], logs, middle, fit.way)
     truth = torch.where(found.observed[ok, BACK:], y[:, BACK:], torch.nan)
     young = YoungSeries(read, known, level, ahead, fit.way)
-    return _Scene(y[:, :BACK], young, truth, _means(y, found.observed[ok]), len(np.unique(series)))
+    return _Scene(y[:, :BACK], young, truth, _means(y, found.observed[ok]), np.unique(series, return_inverse=True)[1])
 
 
 def _means(y: Tensor, observed: Tensor) -> Float[Tensor, " series"]:
@@ -245,8 +252,9 @@ def _errors(scenes: Sequence[_Scene | None], begin: Newcomers) -> Float[Tensor, 
 def _losses(rivals: _Rivals | None, middle: Tensor | None) -> Float[Tensor, " share"]:
     """Loss with each weight of the level, relative to that of the network alone. It is 1 without any evidence.
 
-    If the weight of the median is not known yet, it is that of the median, else that of all quantiles by the weight of
-    the width.
+    A part of the standard error of the difference between the two is added: a few series, of which some gain and some
+    lose, say little about the others. If the weight of the median is not known yet, the loss is that of
+    the median, else that of all quantiles by the weight of the width.
     """
     if rivals is None or not bool((rivals.scene.size > 0).any()):  # zeros alone say nothing
         return torch.ones_like(SHARES)
@@ -259,9 +267,18 @@ def _losses(rivals: _Rivals | None, middle: Tensor | None) -> Float[Tensor, " sh
         values = values[..., MEDIAN, None] if middle is None else values
         away = scene.truth[some].unsqueeze(-1) - values
         loss = torch.maximum(levels * away, (levels - 1) * away).flatten(1)
-        found.append((loss.nanmean(1) / scene.size[some]).mean())
-    losses = torch.stack(found)
-    return losses / losses[0].clamp(min=1e-30) + HESITATION * SHARES**2 / scene.series
+        found.append(loss.nanmean(1) / scene.size[some])
+    each = _by_series(torch.stack(found), scene.of[some.numpy()])
+    gain, n = each - each[:1], each.shape[1]
+    error = CAUTION * gain.std(1) / math.sqrt(n) if n > 1 else gain[:, 0].abs()
+    return (each.mean(1) + error) / each[0].mean().clamp(min=1e-30)
+
+
+def _by_series(values: Float[Tensor, "share stretch"], of: Ints) -> Float[Tensor, "share series"]:
+    """Means over the stretches of each series."""
+    _, which = np.unique(of, return_inverse=True)
+    member = F.one_hot(torch.from_numpy(which)).to(values)
+    return values @ member / member.sum(0)
 
 
 def _weights(losses: Sequence[Tensor]) -> Float[Tensor, " known"]:
