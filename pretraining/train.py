@@ -99,7 +99,7 @@ def series(plan: Plan, dice: Dice, record: bool = False) -> Iterator[list[Batch 
 def prepared(batch: Batch, even: float) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Scaled history, its mask, periods, scaled future, and the weight of each step."""
     scale = robust_scale(batch.values, batch.mask)
-    mask = credible(batch.values, batch.mask, scale, batch.periods, batch.future.shape[1]).float()
+    mask = credible(batch.values, batch.mask, scale, batch.periods).float()
     z = scale.squash(batch.values) * mask
     future = scale.squash(batch.future)
     count = mask.sum(1, keepdim=True)

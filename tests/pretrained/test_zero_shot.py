@@ -142,8 +142,12 @@ def test_beyond_the_direct_horizon() -> None:
     assert width.max() < 40
 
 
-def test_the_first_steps_do_not_depend_on_the_horizon() -> None:
+@pytest.mark.parametrize("spike", [False, True])
+def test_the_first_steps_do_not_depend_on_the_horizon(spike: bool) -> None:
     y = wave(300)
+    if spike:  # a week before one of the steps of the longer horizon
+        y = np.tile([100.0, 101, 99, 102], 75)
+        y[140] = 110
     short, long = forecast(y, [90], h=5), forecast(y, [90], h=64)
     pd.testing.assert_frame_equal(short, long.head(5), check_exact=True)
 

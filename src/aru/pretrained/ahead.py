@@ -78,7 +78,7 @@ def _next_steps(
         missing = max(count - y.shape[1], 0)
         values, mask = (F.pad(v[index, -count:], (missing, 0)) for v in (y, observed))
         scale = robust_scale(values, mask)
-        mask = credible(values, mask, scale, told, steps)
+        mask = credible(values, mask, scale, told)
         z = torch.where(mask, scale.squash(values), 0.0)
         made = run(z, mask.float(), None if x is None else x[index])
         out[index] = scale.restore(made[:, :steps].double())

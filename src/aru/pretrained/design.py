@@ -35,10 +35,8 @@ LONG_SPAN = 1.2  # years that the rows must span for regressors of the month
 HALF_LIVES = ("3", "24")  # rows; of moving averages of numbers
 OFTEN = 2  # times that a holiday must have come to have an effect of its own
 SEASONS_SEEN, ROWS_SEEN = 1.5, 20  # seasons, and rows, after which the network knows a season better than the panel
-RANGE_ROWS, ROOM = (
-    100,
-    0.125,
-)  # a range that fewer rows have shown is this share of it wider for every time they are fewer
+RANGE_ROWS = 100  # that show a range;
+ROOM = 0.125  # where they are fewer, it is wider by this share for every time they are fewer
 ENTRY_RANGES = 4.0  # ranges of the others beyond which a number is one entry gone wrong
 UNIT_SAMPLE = 2**16  # rows from which the units of regressors are found
 

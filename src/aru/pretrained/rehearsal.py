@@ -165,12 +165,12 @@ class _Scene(NamedTuple):
     young: YoungSeries
     truth: Float[Tensor, "stretch step"]  # NaN where missing
     size: Float[Tensor, " stretch"]  # mean |y|
-    of: Ints  # the series of each, counted from 0
+    of: Ints  # the series of each
 
     @property
     def series(self) -> int:
         """How many they are of."""
-        return int(self.of.max()) + 1
+        return len(np.unique(self.of))
 
     def rivals(self, run: Network, begin: Newcomers, error: Tensor) -> _Rivals:
         """What the network says, and what the level says with these quantiles of its errors."""
@@ -211,7 +211,7 @@ def _scene(
     level = usual_level(usual[torch.from_numpy(series)], logs, middle, fit.way)
     truth = torch.where(found.observed[ok, BACK:], y[:, BACK:], torch.nan)
     young = YoungSeries(read, known, level, ahead, fit.way)
-    return _Scene(y[:, :BACK], young, truth, _means(y, found.observed[ok]), np.unique(series, return_inverse=True)[1])
+    return _Scene(y[:, :BACK], young, truth, _means(y, found.observed[ok]), series)
 
 
 def _means(y: Tensor, observed: Tensor) -> Float[Tensor, " series"]:
@@ -253,8 +253,8 @@ def _losses(rivals: _Rivals | None, middle: Tensor | None) -> Float[Tensor, " sh
     """Loss with each weight of the level, relative to that of the network alone. It is 1 without any evidence.
 
     A part of the standard error of the difference between the two is added: a few series, of which some gain and some
-    lose, say little about the others. If the weight of the median is not known yet, the loss is that of
-    the median, else that of all quantiles by the weight of the width.
+    lose, say little about the others. If the weight of the median is not known yet, the loss is that of the median,
+    else that of all quantiles by the weight of the width.
     """
     if rivals is None or not bool((rivals.scene.size > 0).any()):  # zeros alone say nothing
         return torch.ones_like(SHARES)

@@ -11,13 +11,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from aru.nn.distributions import inverse_transform, transform
+from aru.pretrained.patches import HORIZON
 
 WILD = 4  # scales by which a value must stick out of its neighbours to count as missing
 LONE, DUE = 2, 5  # how many times further than any other; and if it may be the first of one in every season
-FAR_AWAY, LEAST_AWAY = (
-    10,
-    0.25,
-)  # how many times further from the median than the next, or than this share of the median
+FAR_AWAY = 10  # how many times further from the median than the next value,
+LEAST_AWAY = 0.25  # or than this share of the median, a lone value of a young series is
 DRIFT = 2  # rows by which such a value may come early or late
 CLOSE = {torch.float32: 1e-6, torch.float64: 1e-10}  # deviations below this share of the location count as zero
 TO_SIGMA = 1.4826  # from the median deviation of normal values to their standard deviation
@@ -93,28 +92,29 @@ def without_lone(values: Tensor, mask: Tensor) -> Tensor:
     return without
 
 
-def credible(values: Tensor, mask: Tensor, scale: RobustScale, periods: Tensor | None, steps: int) -> Tensor:
-    """The mask without the one value, if any, that is too wild to be read when some steps ahead are forecast.
+def credible(values: Tensor, mask: Tensor, scale: RobustScale, periods: Tensor | None) -> Tensor:
+    """The mask without the one value, if any, that is too wild to be read.
 
     It sticks out of its neighbours by more than 4 scales, and twice as far as any other value; 5 times if it may come
-    again in these steps (`_due`). The last row never does: it may be the first of a new level.
+    again in the steps that a network forecasts (`_due`), however many are asked for. The last row never does: it may be
+    the first of a new level.
     """
     out = protrusion(values, mask)
     furthest = out.topk(2, 1)
     most, second = furthest.values.split(1, 1)
-    factor = torch.where(_due(furthest.indices[:, :1], mask, periods, steps), DUE, LONE)
+    factor = torch.where(_due(furthest.indices[:, :1], mask, periods), DUE, LONE)
     wild = (out == most) & (most > torch.maximum(factor * second, WILD * scale.scale))
     return mask & ~F.pad(wild, (0, 1))
 
 
-def _due(row: Tensor, mask: Tensor, periods: Tensor | None, steps: int) -> Tensor:
+def _due(row: Tensor, mask: Tensor, periods: Tensor | None) -> Tensor:
     """Whether what came once, in this row of each series, may be yearly, say, and come again in the steps ahead.
 
     The season must be longer than what is known before the row, or it would have come then, and end in these steps. Of
     unknown seasons, periods of 0 or None, one may be so.
     """
     before = row - mask.to(torch.int8).argmax(1, keepdim=True) - DRIFT
-    low, high = mask.shape[1] - row - DRIFT, mask.shape[1] - row + steps + DRIFT
+    low, high = mask.shape[1] - row - DRIFT, mask.shape[1] - row + HORIZON + DRIFT
     if periods is None:
         return before < high
     fits = (periods > before) & (periods >= low) & (periods < high)

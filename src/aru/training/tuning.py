@@ -100,7 +100,7 @@ def read(reading: Reading, network: PatchNetwork, periods: tuple[int, int] | Non
     values = torch.where(known, F.pad(reading.past[:, -rows:], (missing, 0)), 0.0)
     scale = robust_scale(values, known)
     told = None if periods is None else torch.tensor([periods], device=values.device)
-    mask = credible(values, known, scale, told, min(reading.came.shape[1], HORIZON))
+    mask = credible(values, known, scale, told)
     z = torch.where(mask, scale.squash(values), 0.0)
     told = found(z, mask.float()) if told is None else told
     return TuningInputs(z, mask.float(), told, scale)
